@@ -24,6 +24,22 @@ const PATIENCE = 5_000
 /** Whether the mail server has refused a mail for good: its answer is a 5xx. */
 const isFinal = (error: unknown): boolean => Number((error as { responseCode?: unknown }).responseCode) >= 500
 
+/** Whether the mail server answered at all. One that delays a mail of an unknown sender does. */
+const isAnswered = (error: unknown): boolean => (error as { responseCode?: unknown }).responseCode !== undefined
+
+/** Settings to check, by the message of a failure. */
+const ADVICE: readonly (readonly [message: RegExp, advice: string])[] = [
+  [/certificate/i, 'its certificate is not accepted: set NODE_EXTRA_CA_CERTS to the file of its authority'],
+  [
+    /wrong version number/i,
+    'it does not expect encryption at once: check the port of SMTP_URL, or begin it with smtp://',
+  ],
+  [/^Greeting never received/, 'it says nothing: check the port of SMTP_URL, or begin it with smtps://'],
+]
+
+const adviceOf = (error: unknown): string =>
+  ADVICE.find(([message]) => message.test((error as Error).message))?.[1] ?? 'check SMTP_URL'
+
 /** Returns the sender address of mails: MAIL_FROM, else an address at the host of PUBLIC_URL. */
 const senderOf = ({ MAIL_FROM, PUBLIC_URL }: Settings): string =>
   MAIL_FROM ?? `Muster <no-reply@${PUBLIC_URL ? new URL(PUBLIC_URL).hostname : 'localhost'}>`
@@ -59,9 +75,12 @@ export function createMailer(settings: Settings, log: Logger, pause: Pick<Pause,
         return
       } catch (error) {
         if (wait === null || isFinal(error) || stopping.signal.aborted) {
-          log.error({ err: error, to: mail.to, subject: mail.subject }, 'failed to send a mail: check SMTP_URL')
+          log.error({ err: error, to: mail.to, subject: mail.subject }, `failed to send a mail: ${adviceOf(error)}`)
           return
         }
+        // Such a failure rarely ends by itself, and the last attempt is minutes away.
+        if (wait === RETRY_AFTER[0] && !isAnswered(error))
+          log.warn({ err: error, to: mail.to, subject: mail.subject }, `a mail is sent again later: ${adviceOf(error)}`)
         await new Promise<void>((resolve) => {
           const timer = setTimeout(resolve, wait)
           stopping.signal.addEventListener('abort', () => {

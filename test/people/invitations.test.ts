@@ -1,11 +1,15 @@
-import { Socket } from 'node:net'
+import { createServer, Socket } from 'node:net'
 import { setTimeout as wait } from 'node:timers/promises'
+import { createServer as createTlsServer } from 'node:tls'
 import { beforeEach, describe, expect, it, vi } from 'vitest'
+import { createLog } from '../../src/lib/log.ts'
 import { createMailer } from '../../src/mail/service.ts'
 import { graphql } from '../graphql/support.ts'
 import { apis, expectError, onEachApi } from '../support/api.ts'
 import { signedIn } from '../support/browser-session.ts'
+import { createCertificate } from '../support/certificate.ts'
 import { movableClock } from '../support/clock.ts'
+import { listen } from '../support/listen.ts'
 import { startMailServer } from '../support/mail-server.ts'
 import { ownPage, request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
@@ -137,6 +141,33 @@ describe('creating invitations', () => {
     const [id, again] = mine().map(({ text }) => /^Message-ID: (<.+@example.com>)\r$/im.exec(text)?.[1])
     expect([id, again]).toEqual([expect.any(String), id])
   })
+
+  it.each([
+    [
+      'of an unknown certificate',
+      'smtps',
+      () => createTlsServer(createCertificate('localhost')),
+      'NODE_EXTRA_CA_CERTS',
+    ],
+    ['of a port without encryption', 'smtps', () => createServer((socket) => socket.end('220 Hi\r\n')), 'smtp://'],
+    ['of a mail server that hangs up', 'smtp', () => createServer((socket) => socket.destroy()), 'check SMTP_URL'],
+  ])(
+    'that cannot be mailed because %s is in the log at once, with the setting to change',
+    async (_, scheme, make, advice) => {
+      const mailServer = make().on('tlsClientError', () => {})
+      const SMTP_URL = `${scheme}://127.0.0.1:${await listen(mailServer)}`
+      const lines: string[] = []
+      const log = createLog('info', { write: (line) => void lines.push(line) })
+      const mailer = createMailer({ ...server.service.deps.settings, SMTP_URL }, log, { isPaused: () => false })!
+      mailer.send({ to: 'ada@example.com', subject: 'x', text: 'a secret link' })
+      await expect.poll(() => lines.length).toBe(1)
+      expect(JSON.parse(lines[0]!)).toMatchObject({ level: 40, to: 'ada@example.com' })
+      expect(JSON.parse(lines[0]!).msg).toContain(advice)
+      await mailer.stop()
+      expect(lines.join()).not.toContain('a secret link')
+      mailServer.close()
+    },
+  )
 
   it('is mailed once, also if the mail server takes half a minute to accept it', async () => {
     // The time of connections runs a hundred times as fast.
