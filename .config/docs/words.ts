@@ -24,5 +24,5 @@ export const WARNING_HELP: Record<WarningCode, string> = {
   setting_ignored: 'The provider does not support a setting.',
   cut_off: 'The answer is incomplete; see the stop reason or the text of the warning.',
   secret_not_allowed: 'A secret may not be sent to a host, so nothing was sent.',
-  history_cut: 'Earlier turns could not be summarized and were left out.',
+  history_cut: 'Earlier turns were left out, because they could not be summarized or a content filter blocked them.',
 }

@@ -400,14 +400,12 @@ test('later turns leave out what a content filter blocked, and keep the calls of
   const id = await createAgent(lab.server, { model, allowedTools: ['current_time'] })
   const blocked = { error: { status: 400, message: 'The prompt triggered the content management policy' } }
   lab.model.script({ toolCalls: [{ id: 'call', name: 'current_time', input: {} }] }, blocked)
-  const execute = async (body: object) =>
-    ended(
-      lab.engine,
-      await lab.row(
-        (await request(lab.server, 'POST', `/api/v1/agents/${id}/execute`, { body: { ...body, background: true } }))
-          .body.executionId,
-      ),
-    )
+  const execute = async (body: object) => {
+    const path = `/api/v1/agents/${id}/execute`
+    const accepted = await request(lab.server, 'POST', path, { body: { ...body, background: true } })
+    await ended(lab.engine, await lab.row(accepted.body.executionId))
+    return (await request(lab.server, 'GET', `/api/v1/executions/${accepted.body.executionId}`)).body.execution
+  }
   const { sessionId, errorCode } = await execute({ message: 'Poison' })
   expect(errorCode).toBe('content_filtered')
   await execute({ message: 'Next', sessionId })
@@ -420,6 +418,14 @@ test('later turns leave out what a content filter blocked, and keep the calls of
     { role: 'assistant', content: '[The turn ended here, without an answer]' },
     { role: 'user', content: 'Next' },
   ])
+  const empty = { tokens: [event({ choices: [{ finish_reason: 'content_filter' }] })], end: 'cut' as const }
+  for (const again of [blocked, empty]) {
+    lab.model.script(again, { tokens: 'Fine.' })
+    const { result, warnings } = await execute({ message: 'Last', sessionId })
+    expect([result, warnings]).toMatchObject(['Fine.', [{ code: 'history_cut' }]])
+    const contents = lab.model.requests.at(-1)?.body.messages.slice(1, 3)
+    expect(contents).toMatchObject([{ content: 'Next' }, { role: 'assistant' }])
+  }
 })
 
 test('a file that the provider cannot read is left out in later turns, and others are sent', () => {

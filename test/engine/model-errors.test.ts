@@ -270,6 +270,7 @@ describe('the kind of a failure', () => {
       'content_filter',
     ],
     [400, 'messages must not be empty', 'invalid_request_error', 'refused'],
+    [400, "Invalid 'user': string too long. Expected at most 64.", 'string_above_max_length', 'refused'],
     [400, 'Request contains an invalid argument.', 'INVALID_ARGUMENT', 'refused'],
     [400, "Invalid 'messages': array too long. Expected an array with maximum length 2048.", '', 'context_too_long'],
     [446, 'The guardrail checks defined in the config failed.', 'hooks_failed', 'content_filter'],

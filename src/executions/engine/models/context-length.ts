@@ -19,7 +19,7 @@ const TOO_LONG: readonly RegExp[] = [
   /(?:prompt|input)(?: \w+)?(?: length)?(?: \([^)]{1,40}\)| of \d+)? (?:is longer than|exceeds?) (?:the )?(?:max|limit|model|allowed)/i,
   /input token count|too many (?:input |prompt )?tokens\b(?! per)|too many total text bytes|token limit exceeded/i,
   /max(?:imum)? (?:input|prompt|model) (?:length|tokens)|exceeded model token limit|range of input length/i,
-  /reduce (?:the length|your prompt|the (?:prompt|number of (?:input )?tokens))|string_above_max_length/i,
+  /reduce (?:the length|your prompt|the (?:prompt|number of (?:input )?tokens))|string_above_max_length(?!.{0,20}invalid '(?:tools|user|stop|metadata|response_format|text|safety|prompt_cache))/i,
   /tokens?(?: \S+){0,4} (?:exceeds?|more than|larger than|>)(?: \S+){0,5} (?:max(?:imum)?\b|limit|context)/i,
   // Text Generation Inference.
   /`inputs`(?: tokens \+ `max_new_tokens`)? must (?:be <=|have less than)/i,

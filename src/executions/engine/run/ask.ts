@@ -53,8 +53,8 @@ export async function ask(
       if (draft.files) input.warn('cut_off', `Files in the answer, such as pictures, were left out: ${draft.files}`)
       return { parts: separated, stopReason }
     } catch (error) {
-      // An empty reply is complete. The same request would get the same reply.
-      const isComplete = error instanceof EmptyReply
+      // An empty reply is complete, unless a filter blocked it. The same request would get the same reply.
+      const isComplete = error instanceof EmptyReply && error.kind !== 'content_filter'
       const mayRepeat = !isComplete && !signal.aborted && isUnseen(draft)
       if (mayRepeat && (await prepareRetry(input, draft, error, usage, emit))) continue
       count(usage, draft)

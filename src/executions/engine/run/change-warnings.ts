@@ -33,6 +33,8 @@ export function warningOf(change: Change, { model, settings, hasFiles }: Changed
       return Number(name) < (settings.maxOutputTokens ?? 0) ? loweredLimit(model, name, REASONS_OF_LIMITS[kind]) : null
     case 'omit':
       return isOption(name, settings) ? ignoredSetting(model, `providerOptions (${name})`) : null
+    case 'after_block':
+      return { code: 'history_cut', text: TEXT_OF_BLOCK }
     case 'no_effort':
       return { code: 'setting_ignored', text: textOfEffort(model) }
     case 'extra':
@@ -41,6 +43,9 @@ export function warningOf(change: Change, { model, settings, hasFiles }: Changed
       return change in settings ? ignoredSetting(model, change) : null
   }
 }
+
+const TEXT_OF_BLOCK =
+  'Earlier turns were left out, because the content filter of the provider blocked them. Start a new chat to avoid this'
 
 const textOfEffort = (model: string) =>
   `The model ${model} does not reason in a request with tools in chat completions: its reasoning was turned off. For both, set OPENAI_RESPONSES_BASE_URL and name the model openai/…`

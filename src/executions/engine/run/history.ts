@@ -33,6 +33,13 @@ export const isSummary = ({ providerOptions }: LanguageModelV4Message): boolean 
 
 /** Placed between a question, or a tool result, and the next question if the run ended before its answer. */
 export const NO_ANSWER = '[The turn ended here, without an answer]'
+/** Stands for contents that the content filter of a provider has blocked. */
+export const BLOCKED = '[Left out: the content filter of the provider blocked it]'
+
+/** Returns whether a message stands for a question whose run was blocked. */
+export const isBlocked = ({ role, content }: LanguageModelV4Message): boolean =>
+  role === 'user' && content.some((part) => part.type === 'text' && part.text === BLOCKED)
+
 const NO_RESULT = 'The run ended before the tool answered'
 /** Placed between tool results and their pictures for providers that accept pictures from a user only. */
 const PICTURES_FOLLOW = '[The pictures of these results follow]'

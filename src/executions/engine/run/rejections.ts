@@ -3,6 +3,7 @@ import { answerLimitIn } from '../models/context-length.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
 import { CONTENT_PARTS } from '../models/reasoning-fields.ts'
 import { plainSchema } from '../models/tool-schemas.ts'
+import { isBlocked } from './history.ts'
 import {
   type Asked,
   type Facts,
@@ -23,6 +24,7 @@ export function changesFor(failure: ModelFailure, asked: Asked): Change[] {
   const { kind, field, detail } = failure
   const ofSize = changesOfSize(failure, asked)
   if (ofSize) return ofSize
+  if (kind === 'content_filter') return asked.prompt.some(isBlocked) ? ['after_block'] : []
   if (kind !== 'unsupported' && kind !== 'refused' && kind !== 'unknown') return []
   const facts = factsOf(failure, asked)
   const changesIn = (text: string, rules: readonly Rule[]): Change[] => {

@@ -8,6 +8,7 @@ import type {
 } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import { plainSchema } from '../models/tool-schemas.ts'
+import { isBlocked } from './history.ts'
 
 // Leaves the parts of a request that a provider rejects by name out of the next one (contract-2.md section 2.1).
 
@@ -34,6 +35,7 @@ import { plainSchema } from '../models/tool-schemas.ts'
  *   of each result. `calls:here`: leave earlier calls out of this run, which offers no tools. `calls_alone`: leave out the
  *   texts beside earlier calls. `plain_references`: write `ref` for `$ref` in results, which Google's servers would look
  *   up. `single_calls`: send calls that were made at once as if they followed each other.
+ * - `after_block`: leave the turns up to the last blocked one out of this run, which a content filter has blocked, too.
  * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema,
  *   or not this one.
  * - `plain_names`: write underscores for hyphens in the names of tools.
@@ -83,6 +85,7 @@ const refusesTools = (changes: ReadonlySet<Change>): boolean =>
 export const isOfModel = (change: Change): boolean =>
   !/^(?:schema|tool|files|large_files|output|answer|afford|reasoning|signatures|calls):/.test(change) &&
   change !== 'schemas' &&
+  change !== 'after_block' &&
   change !== 'tools:here' &&
   change !== 'tools:flag' &&
   change !== 'maxOutputTokens'
@@ -99,7 +102,7 @@ const refusedBy = (name: string, changes: ReadonlySet<Change>): ReadonlySet<stri
 /** Applies changes to a prompt. */
 export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet<Change>): LanguageModelV4Prompt {
   if (!changes.size) return prompt
-  let changed = prompt
+  let changed = changes.has('after_block') ? afterBlock(prompt) : prompt
   const most = numberOf('latest_files', changes)
   if (most !== null) changed = withLatestFiles(changed, most)
   const large = refusedBy('large_files', changes)
@@ -129,6 +132,13 @@ export function numberOf(name: string, changes: ReadonlySet<Change>): number | n
     change.startsWith(`${name}:`) ? Number(change.slice(name.length + 1)) : [],
   )
   return numbers.length ? Math.min(...numbers) : null
+}
+
+/** Leaves out the turns up to the last one that a content filter has blocked. */
+function afterBlock(prompt: LanguageModelV4Prompt): LanguageModelV4Prompt {
+  const last = prompt.findLastIndex(isBlocked)
+  const next = prompt.findIndex(({ role }, index) => index > last && role === 'user')
+  return prompt.filter(({ role }, index) => role === 'system' || index >= next)
 }
 
 /** Names all files but the last ones. */

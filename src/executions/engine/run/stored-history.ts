@@ -1,6 +1,7 @@
 import { type Db, Prisma } from '../../../db/client.ts'
 import type { Settings } from '../../../settings.ts'
 import type { ExecutionRow } from '../events/events.ts'
+import { BLOCKED } from './history.ts'
 import type { CallRecord } from './steps.ts'
 
 // The earlier messages of a session, on the path of its branch.
@@ -83,9 +84,6 @@ function fromQuestion(rows: HistoryRow[]): HistoryRow[] {
 /** Returns whether a message is the question of its run, rather than an answer or history that a client gave. */
 export const isQuestion = ({ position, queueSeq }: Pick<HistoryRow, 'position' | 'queueSeq'>): boolean =>
   Number(position) === Number(queueSeq) * 2 - 1
-
-/** Stands for contents that the content filter of a provider has blocked. */
-const BLOCKED = '[Left out: the content filter of the provider blocked it]'
 
 /**
  * Returns a message without its contents if the content filter of a provider blocked its run, because the filter would
