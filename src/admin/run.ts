@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs'
 import type { Logger } from 'pino'
 import { databaseFile } from '../db/client.ts'
 import { AppError } from '../errors.ts'
-import { isUnavailable } from '../lib/database-errors.ts'
+import { isUnavailable, troubleIn } from '../lib/database-errors.ts'
 import { createLog } from '../lib/log.ts'
 import { readSettings, type Settings, SettingsError } from '../settings.ts'
 import { HELP, type Invocation, readArguments, UsageError } from './arguments.ts'
@@ -28,7 +28,7 @@ export async function runAdmin(argv: string[], env: Record<string, string | unde
     const { json, text } = await perform(invocation, readSettings(env), log)
     return { code: 0, out: invocation.json ? JSON.stringify(json) : text, err: lines.trimEnd() }
   } catch (error) {
-    return { code: error instanceof UsageError ? 2 : 1, out: '', err: lines + describe(error) }
+    return { code: error instanceof UsageError ? 2 : 1, out: '', err: lines + describe(error, env) }
   }
 }
 
@@ -41,11 +41,14 @@ async function perform({ command, args, options }: Invocation, settings: Setting
 }
 
 /** Formats an error as one line, without a stack. */
-function describe(error: unknown): string {
+function describe(error: unknown, env: Record<string, string | undefined>): string {
   const { message = String(error), code } = error as NodeJS.ErrnoException
   if (error instanceof SettingsError) return message
   // If several addresses failed, only the code is available.
   const line = message.trim().split('\n').at(-1) || code || message
-  if (isUnavailable(error)) return `The database cannot be used: ${line}`
+  if (isUnavailable(error)) {
+    const remedy = troubleIn(error)?.detail ?? (env.DATABASE_URL && 'Start the database, or correct DATABASE_URL.')
+    return [`The database cannot be used: ${line}`, remedy].filter(Boolean).join('. ')
+  }
   return error instanceof AppError && error.detail ? `${line}. ${error.detail}` : line
 }

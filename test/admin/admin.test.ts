@@ -533,6 +533,7 @@ test.runIf(hasPostgres)('the commands work on PostgreSQL, and leave backups to p
   expect((await runAdmin(['backup', join(folder.path, 'x')], env)).err).toMatch(/pg_dump/)
   await postgres.stop()
   const away = await runAdmin(['token', 'list'], env)
-  expect(away).toEqual(failed(expect.stringMatching(/^The database cannot be used: \S.*$/) as never))
+  const remedy = /^The database cannot be used: \S.*\. Start the database, or correct DATABASE_URL\.$/
+  expect(away).toEqual(failed(expect.stringMatching(remedy) as never))
   await postgres.start()
 })
