@@ -185,6 +185,31 @@ describe('a response', () => {
     ])
   })
 
+  it('offers the functions in the groups of Codex, and names the group in their calls', async () => {
+    const weather = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} }, strict: false }
+    const groups = [
+      { type: 'namespace', name: 'mcp__home', description: 'Home', tools: [weather, { type: 'custom', name: 'x' }] },
+      { type: 'namespace', name: 'functions', description: '', tools: [weather] },
+    ] as OpenAI.Responses.Tool[]
+    model().script(
+      { toolCalls: [call('client__mcp__home__weather', {}), { ...call('client__weather', {}), id: 'other' }] },
+      { tokens: 'Warm.' },
+    )
+    const ask = { type: 'message', role: 'user', content: 'Weather?' } as const
+    const added = { type: 'additional_tools', role: 'developer', tools: groups } as OpenAI.Responses.ResponseInputItem
+    const first = await create({ input: [added, ask] })
+    const made = first.output.filter((item) => item.type === 'function_call')
+    expect(made.map(({ name, namespace }) => [name, namespace])).toEqual([
+      ['weather', 'mcp__home'],
+      ['weather', undefined],
+    ])
+    const results = made.map(({ call_id }) => ({ type: 'function_call_output' as const, call_id, output: '21' }))
+    expect((await create({ input: [ask, ...made, ...results], tools: groups })).output_text).toBe('Warm.')
+    model().script({ tokens: 'As I said.' })
+    await create({ input: [ask, ...made, ...results, { role: 'user', content: 'Sure?' }], tools: groups })
+    expect(JSON.stringify(model().requests.at(-1)?.body.messages)).toContain('mcp__home__weather')
+  })
+
   it.each([true, false])(
     'answers a message while the run waits for its client (with its result: %s)',
     async (isGiven) => {

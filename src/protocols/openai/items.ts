@@ -1,3 +1,5 @@
+import type { ExecutionRow } from '../../executions/engine/events/events.ts'
+import type { Overrides } from '../../executions/engine/queue/accept.ts'
 import type { Fields } from '../../lib/unknown.ts'
 import type { Part } from '../shared/run-parts.ts'
 
@@ -31,7 +33,8 @@ const LOST = 1000
 /**
  * Creates a reader of the items of a run. The ids and the order of the items are the same each time that it is read.
  */
-export function createItemReader(executionId: string): ItemReader {
+export function createItemReader({ id: executionId, overrides }: Pick<ExecutionRow, 'id' | 'overrides'>): ItemReader {
+  const { clientTools = [] } = overrides as Overrides
   const items: Open[] = []
   const calls = new Map<string, Open>()
   let current: Open | null = null
@@ -104,12 +107,14 @@ export function createItemReader(executionId: string): ItemReader {
       calls.set(id, open)
       return events
     }
-    const fields = { call_id: id, name, arguments: '', status: 'in_progress' }
+    const namespace = clientTools.find((tool) => tool.name === name)?.namespace
+    const own = namespace === undefined ? { name } : { name: name.slice(namespace.length + 2), namespace }
+    const fields = { call_id: id, ...own, arguments: '', status: 'in_progress' }
     const { open, events } = add({ id: newId('fc', `${step}_${items.length}`), type: 'function_call', ...fields })
     return [
       ...events,
       { type: 'response.function_call_arguments.delta', ...place(open), delta: written },
-      { type: 'response.function_call_arguments.done', ...place(open), name, arguments: written },
+      { type: 'response.function_call_arguments.done', ...place(open), name: own.name, arguments: written },
       ...end(open, { arguments: written, status: 'completed' }),
     ]
   }

@@ -49,7 +49,7 @@ function endOf(part: Part, row: ResponseRef['row']): State | null {
 /** Reads a response: feeds the parts of its run, and returns its events and, at its end, its state. */
 function createResponseReader(ref: ResponseRef) {
   const { row, after } = ref
-  const items = createItemReader(row.id)
+  const items = createItemReader(row)
   let state: State | null = null
   let count = 0
   let lastSeq = 0

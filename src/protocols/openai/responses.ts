@@ -20,7 +20,7 @@ import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { readParts } from '../shared/run-parts.ts'
 import { type Asked, findSessionId, startRun } from '../shared/runs.ts'
-import { readTools } from '../shared/tools.ts'
+import { qualified, readTools } from '../shared/tools.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
 import { Content, contentOf, textOf } from './content.ts'
 import type { Asking } from './door.ts'
@@ -108,7 +108,9 @@ async function askedBy(
   const behind = previousResponseId === null ? null : await findPrevious(actor, deps, previousResponseId, agent)
   const sessionId = conversation ? await findSessionId(actor, deps, agent, conversation) : null
   const name = conversation ? checkName(conversation, 'conversation') : conversationName(req)
-  const clientTools = readTools(body.tools)
+  const items = typeof body.input === 'string' ? [] : body.input
+  const others = items.flatMap(({ type, tools }) => (type === 'additional_tools' ? asList(tools) : []))
+  const clientTools = readTools(body.tools, others)
   const modelSettings = readSettings({ ...body, maxTokens: body.max_output_tokens, effort: body.reasoning?.effort })
   refuseLogprobs({ include: asList(body.include).includes('message.output_text.logprobs') })
   const echo: Echo = {
@@ -159,7 +161,8 @@ function readInput({ input, instructions }: Request): ClientConversation {
   if (typeof input === 'string') turns.ask(input)
   for (const item of typeof input === 'string' ? [] : input) {
     if (item.type === 'function_call') {
-      turns.call(asText(item.call_id), asText(item.name), readArguments(asText(item.arguments)))
+      const name = qualified(asText(item.name), item.namespace)
+      turns.call(asText(item.call_id), name, readArguments(asText(item.arguments)))
     } else if (item.type === 'function_call_output') {
       // Items that a run does not read have other outputs.
       const { data: output, success } = Content.safeParse(item.output)

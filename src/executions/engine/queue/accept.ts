@@ -112,7 +112,13 @@ export type Overrides = {
 }
 
 /** A function tool of a client (contract-2.md section 6.2). */
-export type ClientTool = { name: string; description: string; parameters: JSONSchema7 }
+export type ClientTool = {
+  name: string
+  description: string
+  parameters: JSONSchema7
+  /** The client's group of the tool, with which the name begins. */
+  namespace?: string
+}
 
 const TITLE_LENGTH = 80
 const MISSION_TITLE_LENGTH = 200
