@@ -194,6 +194,13 @@ describe.each(['1.0', '0.3'] as const)('the client of version %s', (version) => 
     expect(stateOf(later.at(-1))).toBe(TaskState.TASK_STATE_INPUT_REQUIRED)
   })
 
+  it('finds no task of another agent', async () => {
+    const { id } = (await (await connect(version)).sendMessage(say('Hello'))) as Task
+    const other = await connect(version, ann, await create({ name: 'Other' }))
+    await expect(other.getTask({ id, tenant: '' })).rejects.toThrow(/not found/i)
+    await expect(other.sendMessage(say('More', { taskId: id }))).rejects.toThrow(/not found/i)
+  })
+
   it('finds no task of another organization', async () => {
     const task = (await (await connect(version)).sendMessage(say('Hello'))) as Task
     const mine = await (async () => {

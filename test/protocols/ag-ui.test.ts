@@ -99,6 +99,19 @@ describe('a client of AG-UI', () => {
     },
   )
 
+  it('decides no approval with a token that lacks the scope', async () => {
+    const { id } = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
+    model().script({ toolCalls: [call('echo', { text: 'x' })] })
+    const { outcome } = (await run(connect(id), 'Hello')).at(-1) as unknown as {
+      outcome: { interrupts: { id: string }[] }
+    }
+    const resume = [{ interruptId: outcome.interrupts[0]!.id, status: 'resolved', payload: { approved: true } }]
+    const body = { threadId: 't', runId: 'r', messages: [], tools: [], context: [], resume }
+    const weak = await server().member({ role: 'owner', scopes: ['agents:execute', 'executions:read', 'agents:read'] })
+    const answer = await request(server(), 'POST', `/api/v1/agents/${id}/ag-ui`, { body, token: weak.token })
+    expect(answer).toMatchObject({ status: 403, body: { code: 'insufficient_scope' } })
+  })
+
   it('is interrupted again by those of several approvals that it has not decided', async () => {
     const { id } = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
     const calls = ['one', 'two'].map((text) => call('echo', { text }, text))

@@ -263,6 +263,8 @@ describe('a response', () => {
     expect(await status(other.responses.inputItems.list(response.id))).toBe(404)
     const unknown = await create({ previous_response_id: 'resp_unknown' }).catch((error) => error)
     expect(unknown).toMatchObject({ status: 404, code: 'previous_response_not_found', param: 'previous_response_id' })
+    const { id: model } = await toolLab.agent()
+    expect(await status(create({ previous_response_id: response.id, model }))).toBe(404)
     const weak = await server().member({ scopes: ['tasks:read'] })
     expect(await status(clientOf(weak.token).responses.retrieve(response.id))).toBe(403)
   })
