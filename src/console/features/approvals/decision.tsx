@@ -4,7 +4,6 @@ import { callMutation, type Output } from '../../api.ts'
 import { Button } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
 import { TextArea, TextField } from '../../components/field.tsx'
-import { useKeptFocus } from '../../components/focus.ts'
 import { Fallible } from '../../components/refused.tsx'
 import { isComposing } from '../../lib/composing.ts'
 import { pretty } from '../../lib/format.ts'
@@ -30,7 +29,6 @@ export function Decision({ approval }: { approval: Approval }) {
   const mayDecide = useMayChange(approval.userId)
   const members = useMembers(!mayDecide)
   const isAsker = ({ userId }: { userId: string }) => userId === approval.userId
-  useKeptFocus(box)
   const options = { changes: ['approvals.', 'executions.', 'chats.messages'] }
   const approve = useAction(
     (input: Record<string, unknown> | undefined) =>
