@@ -322,18 +322,23 @@ export const rateLimited = (seconds: number) =>
 export const chatFailed = (options: Pick<ErrorOptions, 'code' | 'detail' | 'executionId'> = {}) =>
   new AppError(500, 'Chat execution failed', options)
 
-/**
- * Returns a 503. `trouble`: the problem of the database that the operator has to end. The log has it already, without a
- * stack.
- */
-export const unavailable = (cause?: unknown, trouble?: Trouble) =>
+/** Returns a 503. `detail`: what is missing, unless it is the database or the server itself. */
+export const unavailable = (
+  cause?: unknown,
+  detail = 'The database does not answer, or the server is starting or stopping. Repeat the request in a moment.',
+) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', {
-    cause: trouble ? undefined : cause,
+    cause,
     headers: { 'Retry-After': '1' },
-    detail:
-      trouble?.detail ??
-      'The database does not answer, or the server is starting or stopping. Repeat the request in a moment.',
+    detail,
   })
+
+/**
+ * Returns the 503 of a database that cannot be used, with the problem that the operator has to end. The log has a known
+ * one already, without a stack.
+ */
+const databaseUnavailable = (error: unknown, trouble?: Trouble) =>
+  unavailable(trouble ? undefined : error, trouble?.detail)
 
 /** Returns the 503 for a caller that waited for a run when the server stopped. */
 export const stoppedBeforeEnd = (executionId: string) =>
@@ -375,7 +380,7 @@ export function toAppError(error: unknown, input?: unknown): AppError {
       const [issue] = cause.issues
       return issue ? badRequest(issue.message, { detail: adviseOn(issue, input) }) : badRequest('Invalid input')
     }
-    if (isUnavailable(cause)) return unavailable(error, troubleIn(cause))
+    if (isUnavailable(cause)) return databaseUnavailable(error, troubleIn(cause))
     // V8's error for JSON beyond half a gigabyte. Lists end long before that, see lib/page.ts.
     if (cause instanceof RangeError && cause.message === 'Invalid string length') return tooLong()
   }

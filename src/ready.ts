@@ -24,7 +24,7 @@ export function createReadyCheck({ db, pause, troubles, bus, stopping }: ReadyDe
     const code = troubles.damage()
     if (code !== null) throw damaged(code)
     const trouble = troubles.ofFile()
-    if (trouble) throw unavailable(undefined, trouble)
+    if (trouble) throw unavailable(undefined, trouble.detail)
   }
 
   return async () => {
@@ -36,7 +36,7 @@ export function createReadyCheck({ db, pause, troubles, bus, stopping }: ReadyDe
     })
     // Requests received before must also end their connections, because clients would send further requests here.
     const patience = AbortSignal.any([stopping, AbortSignal.timeout(PATIENCE)])
-    if (!(await raceAbort(asked, patience))) throw unavailable(undefined, troubleIn(failure))
+    if (!(await raceAbort(asked, patience))) throw unavailable(undefined, troubleIn(failure)?.detail)
     throwIfUnusable()
     const writes = troubles.writesRefused()
     return {

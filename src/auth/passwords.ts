@@ -23,7 +23,8 @@ const waiting: (() => void)[] = []
 
 /** Waits for capacity to hash. Throws 503 if too many callers wait already. */
 async function inTurn<T>(work: () => Promise<T>): Promise<T> {
-  if (waiting.length >= MAX_WAITING) throw unavailable()
+  if (waiting.length >= MAX_WAITING)
+    throw unavailable(undefined, 'Too many people are signing in at once. Repeat the request in a moment.')
   if (running >= MAX_HASHES) await new Promise<void>((resolve) => waiting.push(resolve))
   else running++
   try {

@@ -14,10 +14,13 @@ export function createKeyFinder(findAddress: () => Promise<URL>, fetch: typeof g
     try {
       return await (await keys)(header, token)
     } catch (error) {
-      throw isTokensFault(error) ? error : unavailable(error)
+      throw isTokensFault(error) ? error : unavailable(error, AWAY)
     }
   }
 }
+
+const AWAY =
+  'The identity provider that issued the token does not answer, so the token cannot be checked. Repeat the request in a moment.'
 
 /** Returns whether the error concerns the token itself rather than unavailable keys. */
 const isTokensFault = (error: unknown): boolean =>

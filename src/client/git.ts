@@ -84,7 +84,8 @@ export async function readRepository(
   const addresses = isChecked ? await addressesOf(url, allowPrivate) : []
   if (!addresses) throw badRequest(BAD_URL, { detail: 'Send an address like https://github.com/owner/name.git.' })
   const ofThisOne = cloning.filter((other) => other === organizationId).length
-  if (cloning.length >= MAX_CLONES || ofThisOne >= MAX_CLONES_OF_ONE) throw unavailable()
+  if (cloning.length >= MAX_CLONES || ofThisOne >= MAX_CLONES_OF_ONE)
+    throw unavailable(undefined, 'Too many repositories are being cloned at once. Repeat the request in a moment.')
   cloning.push(organizationId)
   const until = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT)])
   let folder = ''

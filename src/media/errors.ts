@@ -1,4 +1,4 @@
-import { AppError } from '../errors.ts'
+import { AppError, unavailable } from '../errors.ts'
 
 /** Returns the 503 of a server without media storage. Retrying does not help: the operator must configure it. */
 export const noMediaStore = () =>
@@ -38,5 +38,13 @@ export const bucketUnusable = (cause: unknown, code: string) =>
   new AppError(503, 'Service temporarily unavailable. Please retry.', {
     cause,
     headers: { 'Retry-After': '60' },
-    detail: `The media storage cannot be used (${code}). The operator has to check the bucket (S3_BUCKET), its address and the access key.`,
+    detail: `The media storage cannot be used (${code}). The operator has to check the bucket (S3_BUCKET), its address, the access key and the clock of the server.`,
   })
+
+/** Returns the 503 of a bucket that does not answer, or not in time. */
+export const bucketAway = (cause: unknown, code: string) =>
+  unavailable(
+    cause,
+    `The media storage does not answer (${code}). Repeat the request in a moment; if that does not help, the operator has to ` +
+      'check the bucket and its address (S3_ENDPOINT).',
+  )

@@ -14,11 +14,10 @@ import {
   paginateListObjectsV2,
   S3Client,
 } from '@aws-sdk/client-s3'
-import { unavailable } from '../errors.ts'
 import { createProxyFor, proxyVariables } from '../lib/net/proxies.ts'
 import type { Settings } from '../settings.ts'
 import { createDrafts, HOUR } from './drafts.ts'
-import { bucketUnusable } from './errors.ts'
+import { bucketAway, bucketUnusable } from './errors.ts'
 import type { MediaStorage, Trashed } from './storage.ts'
 
 const CONNECT_TIMEOUT = 5_000
@@ -177,7 +176,7 @@ function openClient(settings: BucketSettings): S3Client {
   })
 }
 
-type Failure = { name?: string; $metadata?: { httpStatusCode?: number } }
+type Failure = { name?: string; code?: string; $metadata?: { httpStatusCode?: number } }
 
 const statusOf = (error: unknown): number | undefined => (error as Failure).$metadata?.httpStatusCode
 
@@ -198,10 +197,16 @@ async function ifAny<T>(answer: Promise<T>): Promise<T | null> {
   }
 }
 
+/** Returns the code of a bucket or of a connection that failed, or the status of a gateway before the bucket. */
+function codeOf(error: unknown): string {
+  const { code, name = '' } = error as Failure
+  return code ?? (/^(Error|Unknown\w*)?$/.test(name) ? `HTTP ${statusOf(error)}` : name)
+}
+
 /** Throws the 503 of a failed request. If the bucket refuses it, the settings are wrong. */
 function refuse(cause: unknown): never {
   const status = statusOf(cause) ?? 500
   throw status < 500 && !isTransient(cause)
     ? bucketUnusable(cause, (cause as Failure).name ?? `${status}`)
-    : unavailable(cause)
+    : bucketAway(cause, codeOf(cause))
 }

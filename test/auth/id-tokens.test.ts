@@ -578,7 +578,7 @@ describe('the keys of the provider', () => {
     ],
   ])('of a provider that %s cause a 503, and can be fetched later', async (_, broken) => {
     oidc.broken = broken
-    await expect(verify()).rejects.toMatchObject({ status: 503 })
+    await expect(verify()).rejects.toMatchObject({ status: 503, detail: expect.stringContaining('identity provider') })
     oidc.broken = null
     await verify()
   })

@@ -65,6 +65,7 @@ test('while the bucket does not answer, media give 503, without leftovers or ope
   await other.stop()
   const refused = await upload(away, randomBytes(2 * MIB))
   expect([refused.status, refused.body.message]).toEqual([503, UNAVAILABLE])
+  expect(refused.body.detail).toMatch(/^The media storage does not answer \(ECONNREFUSED\)\. .*S3_ENDPOINT/)
   await expect.poll(() => openFiles(`${away.folder}/media`)).toEqual([])
   expect((await request(away, 'GET', `/api/v1/media/${body.id}/content`)).status).toBe(503)
   expect(await away.service.deps.db.media.count()).toBe(1)
