@@ -1,5 +1,6 @@
 import { Client, type ClientOptions, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { openState, sealState } from '../../src/protocols/mcp/state.ts'
 import { createMcp } from '../engine/tool-lab.ts'
 import { createAgent } from '../support/api.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
@@ -55,7 +56,13 @@ const call = (message = 'Hello') => ({ name: 'run_agent', arguments: { id: agent
 type Fields = Record<string, unknown>
 
 /** Sends one request of revision 2026-07-28 by hand. */
-async function send(method: string, params: Fields, capabilities: Fields, { token } = ann): Promise<any> {
+async function send(
+  method: string,
+  params: Fields,
+  capabilities: Fields,
+  { token } = ann,
+  path = '/mcp',
+): Promise<any> {
   const _meta = {
     'io.modelcontextprotocol/protocolVersion': '2026-07-28',
     'io.modelcontextprotocol/clientCapabilities': capabilities,
@@ -68,7 +75,7 @@ async function send(method: string, params: Fields, capabilities: Fields, { toke
     ...(name !== undefined && { 'Mcp-Name': String(name) }),
   }
   const body = { jsonrpc: '2.0', id: 1, method, params: { ...params, _meta } }
-  return (await request(server, 'POST', '/mcp', { body, headers, token })).body
+  return (await request(server, 'POST', path, { body, headers, token })).body
 }
 
 describe('an approval', () => {
@@ -148,6 +155,12 @@ describe('an approval', () => {
     const broken = { ...again, requestState: `${requestState.slice(0, -2)}AA` }
     expect(await send('tools/call', broken, { elicitation: {} })).toMatchObject(invalid)
     expect(mcp.calls).toEqual([])
+    const { deps } = server.service
+    const ofCall = { actor: { ...ann } as never, tool: 'run_agent', args: {} }
+    const sealed = sealState(deps, ofCall, { executionId: 'x' })
+    const inAnHour = { now: () => new Date(deps.clock.now().getTime() + 60 * 60 * 1000) }
+    expect(openState(deps, ofCall, sealed)).toEqual({ executionId: 'x' })
+    expect(() => openState({ ...deps, clock: inAnHour as never }, ofCall, sealed)).toThrow('expired')
     const done = (await send('tools/call', again, { elicitation: {} })).result
     expect(done).toMatchObject({ resultType: 'complete', structuredContent: { result: 'It said: Hi' } })
   })
@@ -181,6 +194,14 @@ describe('a task', () => {
     expect(answered.result).toMatchObject({ resultType: 'complete' })
     await until(task.taskId, 'completed')
     expect((await get(task.taskId)).result).toMatchObject({ structuredContent: { result: 'It said: Hi' } })
+  })
+
+  it("of another agent is unknown at an agent's own address", async () => {
+    const { result: task } = await send('tools/call', call(), capabilities)
+    const id = await createAgent({ ...server, token: ann.token })
+    const at = (address: string) => send('tasks/get', { taskId: task.taskId }, capabilities, ann, address)
+    expect(await at(`/mcp/agents/${id}`)).toMatchObject({ error: { code: -32602, message: 'Unknown task' } })
+    expect(await at(`/mcp/agents/${agent}`)).toHaveProperty('result')
   })
 
   it('of a run that failed is completed with an error', async () => {

@@ -231,6 +231,16 @@ describe('the address', () => {
     )
   })
 
+  it('runs no agent for a token without the scope that sends several calls at once', async () => {
+    const reader = await server.member({ organization: 'Acme', scopes: ['agents:read', 'executions:read'] })
+    const params = { name: 'ask', arguments: { message: 'Hi' } }
+    const body = [1, 2].map((id) => ({ jsonrpc: '2.0', id, method: 'tools/call', params }))
+    const sent = { body, headers: { Accept: 'application/json' }, token: reader.token }
+    const answers = (await request(server, 'POST', `/mcp/agents/${agent}`, sent)).body
+    const refused = { isError: true, _meta: { 'muster/error': { code: 'insufficient_scope' } } }
+    expect(answers).toMatchObject([{ result: refused }, { result: refused }])
+  })
+
   it('treats empty texts of optional arguments as absent, with which models fill them', async () => {
     const named = { sessionId: '', chatId: '', spaceId: '', model: '', onBusy: '', idempotencyKey: '' }
     const run = { name: 'run_agent', arguments: { id: agent, message: 'Hello', ...named } }
