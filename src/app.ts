@@ -130,9 +130,9 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
       logRequest(deps, req, res, { requestId, ip, ms: Math.round(performance.now() - started) })
     })
     try {
+      checkProtocol(req)
       toOriginForm(req)
       dropFinalSlash(req)
-      checkProtocol(req)
       if (!PROBES.has(pathOf(req))) hosts.check(req)
       await nextReadBatch()
       if (OF_CALLER.test(req.url ?? '')) {
@@ -150,9 +150,13 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   }
 }
 
-/** Removes scheme and host from an absolute request target (RFC 9112, 3.2.2). */
+/** Removes scheme and host from an absolute request target. The host counts instead of the header (RFC 9112, 3.2.2). */
 function toOriginForm(req: IncomingMessage): void {
-  if (!req.url?.startsWith('/')) req.url = req.url?.replace(/^https?:\/\/[^/?]*\/?/i, '/')
+  if (req.url?.startsWith('/')) return
+  req.url = req.url?.replace(/^https?:\/\/([^/?#]*)\/?/i, (_, host: string) => {
+    req.headers.host = host
+    return '/'
+  })
 }
 
 /**

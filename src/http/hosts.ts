@@ -6,6 +6,9 @@ import type { Settings } from '../settings.ts'
 /** Throws 421 for a request whose `Host` is not one of the service's names, and 400 for an invalid host. */
 type CheckHost = (req: IncomingMessage) => void
 
+/** A name or an address, and a port: parts of a URL besides them could hide another name. */
+const NAME = /^[^\s/?#@\\]+$/
+
 /** Returns a host's name in lower case, without its port. */
 const nameOf = (host: string): string =>
   host
@@ -40,7 +43,7 @@ export function createHostCheck({ ALLOWED_HOSTS, PUBLIC_URL, HOST }: Settings): 
     isOpen: isOpen && isDefault,
     check({ headers: { host } }) {
       if (host === latest || host === undefined) return
-      if (!URL.canParse(`http://${host}`))
+      if (!NAME.test(host) || !URL.canParse(`http://${host}`))
         throw badRequest('Invalid Host header', { detail: 'Send the host and port of the address as the header Host.' })
       const name = nameOf(host)
       if (!isOpen && !names.has(name) && !(isDefault && (isLoopback(name) || isIP(name)))) throw misdirected()

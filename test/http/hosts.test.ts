@@ -30,6 +30,11 @@ describe('a host in a request', () => {
     ['muster.example.com.evil.example', false],
     ['localhost.evil.example', false],
     ['127.0.0.1.evil.example', false],
+    ['evil.example?.localhost', false],
+    ['evil.example/.localhost', false],
+    ['evil.example#.localhost', false],
+    ['evil.example\\.localhost', false],
+    ['evil.example@localhost', false],
     ['', false],
   ])('that is %s is allowed by default: %s', (host, allowed) => {
     expect(isAllowed({ PUBLIC_URL: 'https://muster.example.com/base' }, host)).toBe(allowed)
@@ -87,4 +92,8 @@ it('another host gives 421 on every API except health checks, and two Host heade
     'HTTP/1.1 400 Bad Request',
   )
   expect(await send('/api/v1/agents', 'Host: localhost', 'host: evil.example', token)).toContain('HTTP/1.1 400')
+  // The host of a whole address counts instead of the header, as it does for a proxy before the service.
+  const inAddress = (host: string) => send(`http://${host}/api/v1/agents`, 'Host: localhost', token)
+  expect(await inAddress('rebound.example')).toContain('HTTP/1.1 421 Misdirected Request')
+  expect(await inAddress('localhost')).toContain('HTTP/1.1 200 OK')
 })
