@@ -1,7 +1,8 @@
 import type { ServerResponse } from 'node:http'
 import { setImmediate as nextTurn } from 'node:timers/promises'
+import { sizeOf } from '../lib/page.ts'
 import { hasLongText, jsonPieces } from './pieces.ts'
-import { drained } from './unread.ts'
+import { drained, holdBack } from './unread.ts'
 
 /** Interval of heartbeats of an idle stream (ms). */
 const PING_INTERVAL = 15_000
@@ -41,7 +42,11 @@ export async function writeEvents(
       isInside = events.some(isLong)
       // The end of the response leaves in one packet with the last event.
       if (!isInside && events.some(isLast)) res.socket?.cork()
+      let left = isInside ? sizeOf(events, lengthOf) : 0
       for (const text of isInside ? textsOf(events) : [textOf(events)]) {
+        // Counts against MAX_UNSENT_BYTES, because a reader that stops occupies the memory of all events.
+        left -= text.length
+        if (isInside) holdBack(res, Math.max(0, left))
         if (res.destroyed) return
         const mayContinue = headers ? writeFirst(res, text) : res.write(text)
         headers = null
@@ -95,6 +100,8 @@ const toText = (event: ServerSentEvent): string => `${headOf(event)}${toLine(JSO
 
 const headOf = ({ seq, event }: ServerSentEvent): string =>
   `${seq === undefined ? '' : `id: ${seq}\n`}event: ${event}\ndata: {"type":"${event}",`
+
+const lengthOf = (text: string): number => text.length
 
 /** Fragments are short. Whole replies, and results of tools, may have megabytes. */
 const isLong = ({ data }: ServerSentEvent): boolean =>

@@ -30,6 +30,9 @@ type Open = {
 /** Bytes that the writer of a response holds back until the client has read the written ones. */
 const heldBack = new WeakMap<ServerResponse, number>()
 
+/** States how much of its body the writer of a response holds back (bytes), for those that write in pieces. */
+export const holdBack = (res: ServerResponse, bytes: number): void => void heldBack.set(res, bytes)
+
 /**
  * Writes a body piece by piece, as fast as the client reads, and ends the response. Resolves at its end, or once the
  * connection has closed.
@@ -38,7 +41,7 @@ export async function writeInPieces(res: ServerResponse, body: Buffer): Promise<
   for (let offset = 0; offset < body.length && !res.destroyed; ) {
     const piece = body.subarray(offset, offset + PIECE)
     offset += piece.length
-    heldBack.set(res, body.length - offset)
+    holdBack(res, body.length - offset)
     if (!res.write(piece) && offset < body.length) await drained(res)
   }
   res.end()

@@ -480,6 +480,20 @@ test('the event log buffers only a small part of a reply, whatever the size of i
   expect(Math.max(...sizes)).toBeLessThan(64 * 1024 + 2 * (32 * 1024 + 100_000))
 })
 
+test('readers of stored events take turns, one in each turn of the event loop', async () => {
+  let turn = 0
+  const reads: number[] = []
+  const findMany = async () => {
+    reads.push(turn)
+    return []
+  }
+  const db = { executionEvent: { findMany } } as unknown as Lab['db']
+  const reading = Promise.all([1, 2, 3, 4].map(() => Array.fromAsync(readEvents(db, 'exec', 0))))
+  for (; reads.length < 4; turn++) await nextTurn()
+  await reading
+  expect(new Set(reads).size).toBe(4)
+})
+
 test('megabytes at the end of a run are stored in several transactions before the end', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)

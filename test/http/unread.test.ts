@@ -7,6 +7,7 @@ import type { Actor } from '../../src/auth/actor.ts'
 import { finish } from '../../src/http/body.ts'
 import { limitConnections } from '../../src/http/connections.ts'
 import { refuseMalformed } from '../../src/http/malformed.ts'
+import { writeEvents } from '../../src/http/sse.ts'
 import { createUnreadLimit, type UnreadLimit } from '../../src/http/unread.ts'
 import { createLog } from '../../src/lib/log.ts'
 import { listen } from '../support/listen.ts'
@@ -17,8 +18,22 @@ import { stalled, unread } from '../support/unread.ts'
 const MIB = 1024 * 1024
 const silent = createLog('silent')
 
+const answerWhole = (res: ServerResponse, content: string): void => {
+  res.setHeader('Content-Length', content.length)
+  finish(res, content)
+}
+
+/** Answers with a stream of one event. */
+const answerEvent = (res: ServerResponse, content: string) =>
+  void writeEvents(
+    res,
+    (async function* () {
+      yield [{ event: 'message', data: { messageType: 'tool_result', content } }]
+    })(),
+  )
+
 /** A server that answers every request with the number of bytes in its path; the query is the caller's token. */
-async function startAnswering(limit: UnreadLimit) {
+async function startAnswering(limit: UnreadLimit, answer = answerWhole) {
   const answers: ServerResponse[] = []
   const server = createServer((req, res) => {
     const [, bytes, organizationId, tokenId] = (req.url ?? '').split('/')
@@ -27,8 +42,7 @@ async function startAnswering(limit: UnreadLimit) {
       limit.watch(res, async () => ({ organizationId, tokenId, userId: '' }) as unknown as Actor),
     )
     answers.push(res)
-    res.setHeader('Content-Length', Number(bytes))
-    finish(res, 'x'.repeat(Number(bytes)))
+    answer(res, 'x'.repeat(Number(bytes)))
   })
   const port = await listen(server)
   return {
@@ -76,6 +90,18 @@ test('beyond the limit of a token the response idle for longest ends first, and 
   limit.check()
   await until(() => first.res.destroyed)
   expect([second.res.destroyed, other.res.destroyed]).toEqual([false, false])
+})
+
+test('the rest of a long event that its client does not read counts as unsent', async () => {
+  const limit = createUnreadLimit({ MAX_UNSENT_BYTES: 61 * MIB }, silent)
+  await using server = await startAnswering(limit, answerEvent)
+  const first = await server.ask(`/${20 * MIB}/o/t`)
+  limit.check()
+  const second = await server.ask(`/${20 * MIB}/o/t`)
+  limit.check()
+  await until(() => first.res.destroyed)
+  expect(second.res.destroyed).toBe(false)
+  second.socket.destroy()
 })
 
 test("beyond an organization's limit its oldest unread responses end, and others' continue", async () => {

@@ -228,9 +228,23 @@ export function* fromSegment(row: SegmentRow): Generator<ExecutionEvent> {
 const MAX_BATCH = 64 * 1024
 const MAX_SEGMENTS = 100
 
+/** Resolves in the event loop turn after the one in which the latest batch is read. */
+let free: Promise<void> = Promise.resolve()
+
+/**
+ * Resolves when the caller may read a batch: at once, or one turn of the event loop after the reader before. A batch
+ * takes milliseconds if it has a long reply, and hundreds of clients may read the same run.
+ */
+function ownTurn(): Promise<void> {
+  const own = free
+  free = own.then(() => nextTurn())
+  return own
+}
+
 /** Yields the stored events after a number, in order and in batches. */
 export async function* readEvents(db: Db | Tx, executionId: string, after: number): AsyncGenerator<ExecutionEvent[]> {
   for (let last = after; ; ) {
+    await ownTurn()
     const rows = await db.executionEvent.findMany({
       where: { executionId, lastSeq: { gt: last } },
       orderBy: { firstSeq: 'asc' },
@@ -241,8 +255,6 @@ export async function* readEvents(db: Db | Tx, executionId: string, after: numbe
     if (rows.length <= 1 || (!isFull(rows) && takeWithinBudget(rows, MAX_SEGMENTS, MAX_BATCH).length === rows.length))
       return
     last = rows.at(-1)!.lastSeq
-    // Lets other requests proceed if the database answers at once and the reader is fast.
-    await nextTurn()
   }
 }
 
