@@ -57,6 +57,18 @@ export function TextField({ label, help, error, field, wrap, className, ...rest 
   )
 }
 
+/** The name of a thing that needs one. */
+export const NameField = ({ value, onChange }: { value: string; onChange: (name: string) => void }) => (
+  <TextField
+    label={texts.name}
+    field="name"
+    required
+    maxLength={200}
+    value={value}
+    onChange={({ target }) => onChange(target.value)}
+  />
+)
+
 export function TextArea(props: ComponentProps<'textarea'> & Wrapped) {
   const { label, help, error, field, wrap, className, ...rest } = props
   return (

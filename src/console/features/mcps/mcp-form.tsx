@@ -3,7 +3,7 @@ import { useState } from 'react'
 import { callMutation, type Output } from '../../api.ts'
 import { Button } from '../../components/button.tsx'
 import { ConfirmDelete } from '../../components/dialog.tsx'
-import { Check, Field, Select, TextArea, TextField } from '../../components/field.tsx'
+import { Check, Field, NameField, Select, TextArea, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { changedFields } from '../../lib/changes.ts'
 import { query, useAction } from '../../queries.ts'
@@ -110,14 +110,7 @@ export function McpForm({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void
         </Field>
       )}
       <div className="grid gap-x-4 sm:grid-cols-2">
-        <TextField
-          label={texts.name}
-          field="name"
-          required
-          maxLength={200}
-          value={draft.name}
-          onChange={({ target }) => set({ name: target.value })}
-        />
+        <NameField value={draft.name} onChange={(name) => set({ name })} />
         <Select
           label={t.transport}
           field="transport"

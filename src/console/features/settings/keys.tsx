@@ -5,7 +5,7 @@ import type { Scope } from '../../../auth/scopes.ts'
 import { callMutation, type Input, type Output } from '../../api.ts'
 import { IconButton } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
-import { Check, Select, TextField, Ticks } from '../../components/field.tsx'
+import { Check, NameField, Select, Ticks } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, ListHead, Loaded, Rows } from '../../components/page.tsx'
@@ -155,14 +155,7 @@ export function NewKey({ changes, create: make, onClose }: NewKeyProps) {
         label={texts.create}
         onCancel={onClose}
       >
-        <TextField
-          label={texts.name}
-          field="name"
-          required
-          maxLength={200}
-          value={name}
-          onChange={({ target }) => setName(target.value)}
-        />
+        <NameField value={name} onChange={setName} />
         <Select
           label={t.expires}
           field="expiresInDays"

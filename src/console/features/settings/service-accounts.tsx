@@ -5,7 +5,7 @@ import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
-import { Select, TextField } from '../../components/field.tsx'
+import { NameField, Select } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, ListHead, Loaded, Rows, RowText } from '../../components/page.tsx'
@@ -98,14 +98,7 @@ function AccountForm({ account, onClose }: { account: Account | null; onClose: (
   return (
     <Dialog open onClose={onClose} title={account ? account.name : t.new}>
       <Form save={save} isReady={name.trim() !== ''} label={account ? texts.save : texts.create} onCancel={onClose}>
-        <TextField
-          label={texts.name}
-          field="name"
-          required
-          maxLength={200}
-          value={name}
-          onChange={({ target }) => setName(target.value)}
-        />
+        <NameField value={name} onChange={setName} />
         <Select
           label={settings.members.role}
           field="role"

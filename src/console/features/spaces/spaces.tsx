@@ -5,7 +5,7 @@ import { useState } from 'react'
 import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Dialog } from '../../components/dialog.tsx'
-import { TextField, VisibilitySelect } from '../../components/field.tsx'
+import { NameField, TextField, VisibilitySelect } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { ListPage } from '../../components/list-page.tsx'
 import { changedFields } from '../../lib/changes.ts'
@@ -83,14 +83,7 @@ export function SpaceForm({ space, onClose }: { space: SpaceShape | null; onClos
         label={space ? texts.save : texts.create}
         onCancel={() => onClose(null)}
       >
-        <TextField
-          label={texts.name}
-          field="name"
-          required
-          maxLength={200}
-          value={draft.name}
-          onChange={({ target }) => setDraft({ ...draft, name: target.value })}
-        />
+        <NameField value={draft.name} onChange={(name) => setDraft({ ...draft, name })} />
         <TextField
           label={texts.description}
           field="description"
