@@ -1,6 +1,7 @@
 import { Link, Outlet, useNavigate, useRouterState } from '@tanstack/react-router'
 import { ChevronsUpDown, LogOut, Menu as MenuIcon, Search, UserRound } from 'lucide-react'
 import { type ComponentType, useCallback, useEffect, useRef, useState } from 'react'
+import { describeFailure } from './api.ts'
 import { Avatar } from './components/badge.tsx'
 import { IconButton } from './components/button.tsx'
 import { Dialog } from './components/dialog.tsx'
@@ -28,7 +29,7 @@ export function Shell() {
   const openPalette = useCallback(() => {
     loadPage(() => import('./palette.tsx')).then(
       ({ default: loaded }) => setPalette(() => loaded),
-      () => toast(texts.noConnection, 'bad'),
+      (error) => toast(describeFailure(error), 'bad'),
     )
   }, [])
   const path = useRouterState({ select: ({ location }) => location.pathname })

@@ -40,6 +40,7 @@ export const texts = {
   copied: 'Copied',
   notCopied: 'The browser did not allow the copy. Select the text and copy it by hand.',
   noConnection: 'The server cannot be reached',
+  updated: 'The server has been updated. Load this page again.',
   proxy: {
     down: (status: number) => `A proxy answered in its place, with status ${status}. Try again in a moment.`,
     refused: (status: number) => `A proxy in front of the server answered in its place, with status ${status}`,

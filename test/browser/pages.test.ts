@@ -403,6 +403,16 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await context.setOffline(false)
     await again.click()
     await page.getByRole('heading', { name: 'Usage' }).waitFor()
+    // After an update of the server its file has another name.
+    await page.getByRole('link', { name: 'Agents' }).click()
+    await page.getByRole('link', { name: 'New agent' }).click()
+    await page.getByLabel('Name', { exact: true }).fill('Unsaved')
+    const gone = '**/assets/board-*.js'
+    await page.route(gone, (route) => route.fulfill({ status: 404, body: 'Not found' }))
+    page.once('dialog', (dialog) => void dialog.accept())
+    await page.getByRole('link', { name: 'Tasks' }).click()
+    await page.getByText('The server has been updated. Load this page again.').waitFor()
+    await page.unroute(gone)
     // A session that is refused is read once.
     let refused = 0
     await page.route('**/api/auth/session', (route) => {

@@ -1,12 +1,13 @@
 import { BASE } from '../api.ts'
+import { texts } from '../texts.ts'
 import { hasUnsaved } from '../unsaved.ts'
 import { readStored, store } from './storage.ts'
 
 const KEY = 'muster.reloaded'
 
 /**
- * Loads the file of a page. If it is gone after an update of the server, reloads once. Without a connection it throws an
- * error of requests, which offers to try again, because a reload would lose the page that is open.
+ * Loads the file of a page. If it is gone after an update of the server, reloads once, unless that would lose input.
+ * Without a connection it throws an error of requests, which offers to try again.
  */
 export async function loadPage<Module>(load: () => Promise<Module>): Promise<Module> {
   try {
@@ -17,10 +18,11 @@ export async function loadPage<Module>(load: () => Promise<Module>): Promise<Mod
       ({ ok }) => ok,
       () => false,
     )
-    if (isReached && !hasUnsaved() && readStored('sessionStorage', KEY) !== message) {
+    if (!isReached) throw new TypeError('A page was not loaded', { cause: error })
+    if (!hasUnsaved() && readStored('sessionStorage', KEY) !== message) {
       store('sessionStorage', KEY, message)
       location.reload()
     }
-    throw new TypeError('A page was not loaded', { cause: error })
+    throw new Error(texts.updated, { cause: error })
   }
 }
