@@ -1,4 +1,6 @@
 import { parseArgs } from 'node:util'
+import { nearest } from '../lib/nearest.ts'
+import { toPrintable } from '../lib/text.ts'
 import * as commands from './commands.ts'
 import { rotateKey } from './rotate-key.ts'
 
@@ -189,13 +191,22 @@ export const HELP = [
 
 export type Invocation = { command: Command; args: string[]; options: commands.Options; json: boolean }
 
+function unknownCommand(positionals: string[]): UsageError {
+  const help = 'See npm run admin -- --help'
+  if (!positionals.length) return new UsageError(`No command. ${help}`)
+  const given = positionals.slice(0, 2).join(' ')
+  const names = COMMANDS.map(({ usage }) => wordsOf(usage).join(' '))
+  const like = nearest(given, names) ?? nearest(positionals[0]!, names)
+  return new UsageError(`Unknown command: ${toPrintable(given)}. ${like ? `Did you mean ${like}? ` : ''}${help}`)
+}
+
 /** Returns the command named by the arguments with its options; null if help is requested. */
 export function readArguments(argv: string[]): Invocation | null {
   const { values, positionals } = parse(argv)
   const { json = false, help, ...options } = values
   if (help) return null
   const command = COMMANDS.find(({ usage }) => wordsOf(usage).every((word, index) => word === positionals[index]))
-  if (!command) throw new UsageError('Unknown command. See npm run admin -- --help')
+  if (!command) throw unknownCommand(positionals)
   const wrong = (problem: string) => new UsageError(`${problem} Usage: ${command.usage}`)
   const args = positionals.slice(wordsOf(command.usage).length)
   if (args.length < command.args) throw wrong('Missing argument.')

@@ -420,8 +420,10 @@ test('a user gets no token in an organization without a membership there', async
 })
 
 test.each([
-  [[], /^Unknown command/],
-  [['org', 'delete', 'x'], /^Unknown command/],
+  [[], /^No command\. See/],
+  [['org', 'delete', 'x'], /^Unknown command: org delete\. See/],
+  [['bakcup', 'x.db'], /^Unknown command: bakcup x\.db\. Did you mean backup\? See/],
+  [['user', 'lst'], /^Unknown command: user lst\. Did you mean user list\? See/],
   [['org', 'create'], /^Missing argument. Usage: org create NAME/],
   [['org', 'create', 'Two', 'words'], /^Unexpected argument: words/],
   [['user', 'add', 'a@b.c', '--org', 'default'], /^Missing option: --role/],
