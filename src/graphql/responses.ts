@@ -52,7 +52,12 @@ const DETAILS: readonly (readonly [message: RegExp, detail: string])[] = [
   [/^Could not determine what operation/, 'Send the name of one operation of the document as `operationName`.'],
   [/^Expected "(?:variables|extensions)" param/, 'Send `variables` and `extensions` as objects, or leave them out.'],
   [/ from a POST request/, 'Send mutations by POST.'],
+  [/^GraphQL only supports GET/, 'Use GET or POST.'],
+  [/^Unexpected parameter/, 'Leave it out: a request has `query`, `variables`, `operationName` and `extensions`.'],
+  [/"query" param|^Must provide query/, 'Send the document as a text in `query`.'],
 ]
+/** Yoga's code of a request that is none of GraphQL, for which the contract has codes by status. */
+const NO_REQUEST = 'BAD_REQUEST'
 /** Detail of a refused document. */
 const DETAIL = 'Correct the document: GET /graphql in a browser, or an introspection query, shows the schema.'
 
@@ -77,7 +82,7 @@ function present(error: GraphQLError, { deps, requestId }: GraphQLRequest): Grap
   // `spec` returns 200 to clients that accept only `application/json`, as GraphQL over HTTP requires for request
   // errors.
   const whole = { http: http ?? { status: app.status, spec: refusal, headers: app.headers } }
-  const extensions = { ...body, ...(refusal && code && { code }), ...(!error.path && whole) }
+  const extensions = { ...body, ...(refusal && code && code !== NO_REQUEST && { code }), ...(!error.path && whole) }
   const { nodes, source, positions, path } = error
   return new GraphQLError(message, { nodes, source, positions, path, extensions })
 }

@@ -55,15 +55,30 @@ describe('GraphQL over HTTP', () => {
     ],
     ['no query', {}, 400, 'Missing required field: query'],
     ['an empty body', '', 400, 'Missing required field: query'],
-    ['an unknown parameter', { query: QUERY, more: 1 }, 400, 'Unexpected parameter "more" in the request body.'],
+    [
+      'an unknown parameter',
+      { query: QUERY, more: 1 },
+      400,
+      'Unexpected parameter "more" in the request body.',
+      expect.stringContaining('Leave it out'),
+      'invalid_value',
+    ],
+    [
+      'a query that is no text',
+      { query: 5 },
+      400,
+      'Expected "query" param to be a string, but given number.',
+      'Send the document as a text in `query`.',
+      'invalid_value',
+    ],
     ['more than 4 MiB', { query: QUERY, variables: { a: 'x'.repeat(4 * 1024 * 1024) } }, 413, 'Request body too large'],
-  ])('refuses %s', async (_, body, status, message, detail = expect.any(String)) => {
+  ])('refuses %s', async (_, body, status, message, detail = expect.any(String), code = expect.any(String)) => {
     const response = await post(server, body)
     const { errors, data } = (await response.json()) as any
     expect({ status: response.status, data, errors }).toEqual({
       status,
       data: undefined,
-      errors: [{ message, extensions: expect.objectContaining({ error: true, statusCode: status, detail }) }],
+      errors: [{ message, extensions: expect.objectContaining({ error: true, statusCode: status, detail, code }) }],
     })
   })
 
@@ -89,13 +104,13 @@ describe('GraphQL over HTTP', () => {
     const headers = { Authorization: `Bearer ${server.token}` }
     for (const [url, method, detail] of [
       [`${server.url}/graphql?query=${query}`, 'GET', 'Send mutations by POST.'],
-      [`${server.url}/graphql`, 'PUT', expect.any(String)],
-      [`${server.url}/graphql`, 'DELETE', expect.any(String)],
+      [`${server.url}/graphql`, 'PUT', 'Use GET or POST.'],
+      [`${server.url}/graphql`, 'DELETE', 'Use GET or POST.'],
     ] as const) {
       const response = await fetch(url, { method, headers })
       expect(response.status).toBe(405)
       expect(await response.json()).toMatchObject({
-        errors: [{ extensions: { error: true, statusCode: 405, detail } }],
+        errors: [{ extensions: { error: true, statusCode: 405, code: 'method_not_allowed', detail } }],
       })
     }
   })
