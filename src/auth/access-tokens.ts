@@ -1,11 +1,10 @@
 import { decodeJwt, jwtVerify } from 'jose'
 import { unauthorized } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
-import { openNetwork } from '../lib/net/network.ts'
-import { createProxyFor } from '../lib/net/proxies.ts'
 import { publicAddress, type Settings } from '../settings.ts'
 import { ALGORITHMS, type IdTokens, LEEWAY, refuse } from './id-tokens.ts'
 import { discover, isSameButSlash, verifiedEmail } from './provider-claims.ts'
+import { openProviderFetch } from './provider-fetch.ts'
 import { createKeyFinder } from './remote-keys.ts'
 import { isScope } from './scopes.ts'
 
@@ -22,7 +21,7 @@ export type AccessTokens = IdTokens & {
 export function createAccessTokens(settings: Settings, issuer: string, clock: Clock): AccessTokens {
   const audience = `${publicAddress(settings)}/mcp`
   const bare = issuer.replace(/\/$/, '')
-  const { fetch } = openNetwork({ proxyFor: createProxyFor(settings) })
+  const fetch = openProviderFetch(settings)
   const findKey = createKeyFinder(() => findKeys(issuer, fetch), fetch)
 
   return {

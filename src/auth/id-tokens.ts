@@ -2,10 +2,9 @@ import { errors, type JWTPayload, jwtVerify } from 'jose'
 import type { Deps } from '../deps.ts'
 import { tokenExpired, unauthorized } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
-import { openNetwork } from '../lib/net/network.ts'
-import { createProxyFor } from '../lib/net/proxies.ts'
 import type { Settings } from '../settings.ts'
 import { discover, isSameButSlash, verifiedEmail } from './provider-claims.ts'
+import { openProviderFetch } from './provider-fetch.ts'
 import { createKeyFinder } from './remote-keys.ts'
 
 /** Claims of an ID token. */
@@ -65,7 +64,7 @@ export function createIdTokens(settings: Settings, clock: Clock, log: Pick<Deps[
     issuer = found.issuer
     return found.jwks_uri
   }
-  const { fetch } = openNetwork({ proxyFor: createProxyFor(settings) })
+  const fetch = openProviderFetch(settings)
   const findKey = createKeyFinder(async () => new URL(url ?? (await findAddress())), fetch)
 
   return {

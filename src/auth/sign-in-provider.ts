@@ -2,16 +2,12 @@ import * as client from 'openid-client'
 import type { Logger } from 'pino'
 import type { Clock } from '../lib/clock.ts'
 import { newSecret } from '../lib/id.ts'
-import { openNetwork } from '../lib/net/network.ts'
-import { createProxyFor } from '../lib/net/proxies.ts'
-import { bounded } from '../lib/net/safe-fetch.ts'
 import type { Settings } from '../settings.ts'
 import { type Claims, claimOf, discover, isElsewhere, roleOf, verifiedEmail } from './provider-claims.ts'
+import { openProviderFetch } from './provider-fetch.ts'
 
 /** Maximum time for an answer of the provider (s). */
 const TIMEOUT = 10
-/** Maximum size of an answer of the provider (bytes). */
-const MAX_ANSWER = 1024 * 1024
 /** Tolerated difference between the clocks (s). */
 const LEEWAY = 30
 const MAX_NAME = 200
@@ -81,9 +77,7 @@ export function createSignInProvider(
   const { OIDC_ISSUER: issuer, OIDC_CLIENT_ID: clientId, OIDC_CLIENT_SECRET: secret } = settings
   const { OIDC_ROLE_CLAIM: roleClaim, OIDC_ROLE_MAP: roleMap } = settings
   if (!issuer || !clientId) return null
-  const network = openNetwork({ proxyFor: createProxyFor(settings) })
-  const limited: typeof fetch = async (...request) =>
-    bounded(await network.fetch(...request), { maxResponse: MAX_ANSWER })
+  const limited = openProviderFetch(settings)
 
   let found: Promise<client.ServerMetadata> | undefined
   const findServer = () =>

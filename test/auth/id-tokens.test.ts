@@ -576,6 +576,15 @@ describe('the keys of the provider', () => {
       'names keys that are no address',
       (_, res) => void res.end(`{"issuer":"${oidc.issuer}","jwks_uri":"file:///etc"}`),
     ],
+    [
+      'answers with 2 MB',
+      ({ url }, res) => {
+        const { kty, n, e, kid, alg, use } = oidc.key.jwk
+        const keys = { keys: [{ kty, n, e, kid, alg, use }] }
+        const document = { issuer: oidc.issuer, jwks_uri: `${oidc.issuer}/jwks`, more: 'x'.repeat(2_000_000) }
+        res.end(JSON.stringify(url === '/jwks' ? keys : document))
+      },
+    ],
   ])('of a provider that %s cause a 503, and can be fetched later', async (_, broken) => {
     oidc.broken = broken
     await expect(verify()).rejects.toMatchObject({ status: 503, detail: expect.stringContaining('identity provider') })
