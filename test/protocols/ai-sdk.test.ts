@@ -118,6 +118,19 @@ describe('a chat of the AI SDK', () => {
     ])
   })
 
+  it('marks results of the tools of the service as dynamic, for which version 5 of the SDK looks', async () => {
+    model().script({ toolCalls: [call('echo', { text: 'x' }), call('fail')] }, { tokens: 'Done.' })
+    const messages = [{ id: '1', role: 'user', parts: [{ type: 'text', text: 'Hello' }] }]
+    const sent = { body: { id: crypto.randomUUID(), messages, trigger: 'submit-message' }, token: server().token }
+    const { body } = await request(server(), 'POST', `/api/v1/agents/${agent}/chat`, sent)
+    const chunks = [...body.matchAll(/^data: ({.*})$/gm)].map(([, data = '']) => JSON.parse(data))
+    const results = chunks.filter(({ type }) => type.startsWith('tool-output-'))
+    expect(results).toMatchObject([
+      { type: 'tool-output-available', dynamic: true },
+      { type: 'tool-output-error', dynamic: true },
+    ])
+  })
+
   it('shows why a run failed', async () => {
     const chat = startChat(crypto.randomUUID())
     model().script({ error: { status: 400, message: 'No such thing' } })

@@ -21,6 +21,7 @@ export function createChunkWriter(): (part: Part) => { chunks: Chunk[]; isOver: 
   let isOpen = false
   let isReset = false
   const approvals = new Map<string, string>()
+  const dynamicCalls = new Set<string>()
 
   function endStep(): Chunk[] {
     const chunks: Chunk[] = isOpen ? [{ type: 'finish-step' }] : []
@@ -55,7 +56,8 @@ export function createChunkWriter(): (part: Part) => { chunks: Chunk[]; isOver: 
     const result = isError
       ? { type: 'tool-output-error', toolCallId, errorText: content }
       : { type: 'tool-output-available', toolCallId, output: content }
-    return [...response, result]
+    // Version 5 of the SDK looks for the call among the dynamic ones only then.
+    return [...response, dynamicCalls.has(toolCallId) ? { ...result, dynamic: true } : result]
   }
 
   function toChunks(part: Part): Chunk[] {
@@ -77,6 +79,7 @@ export function createChunkWriter(): (part: Part) => { chunks: Chunk[]; isOver: 
       case 'tool-call': {
         const { id: toolCallId, name: toolName, input, isClients } = part
         // The page has no type for the tools of the service.
+        if (!isClients) dynamicCalls.add(toolCallId)
         return [{ type: 'tool-input-available', toolCallId, toolName, input, ...(!isClients && { dynamic: true }) }]
       }
       case 'tool-result':
