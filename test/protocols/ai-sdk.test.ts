@@ -178,6 +178,24 @@ describe('a chat of the AI SDK', () => {
     expect(run.id).toBe(chat.lastMessage?.id)
   })
 
+  it.each([
+    [true, 'none of the chunk', []],
+    [false, 'that another person has decided otherwise', ['tool-approval-response']],
+  ])('gets of its own decision (%s) %s', async (approved, _, chunks) => {
+    const { id } = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
+    model().script({ toolCalls: [call('echo', { text: 'x' })] }, { tokens: 'Done.' })
+    const chat = startChat(crypto.randomUUID(), {}, id)
+    await chat.sendMessage({ text: 'Hello' })
+    const asked = chat.lastMessage!.parts.find((part) => part.type === 'dynamic-tool')!
+    if (!approved) await request(server(), 'POST', `/api/v1/approvals/${asked.approval!.id}/approve`, { body: {} })
+    const part = { ...asked, state: 'approval-responded', approval: { id: asked.approval!.id, approved } }
+    const body = { id: chat.id, messages: [{ ...chat.lastMessage, parts: [part] }], trigger: 'submit-message' }
+    const answer = await request(server(), 'POST', `/api/v1/agents/${id}/chat`, { body })
+    const types = [...answer.body.matchAll(/"type":"([a-z-]+)"/g)].map(([, type]) => type)
+    expect(types.filter((type) => type === 'tool-approval-response')).toEqual(chunks)
+    expect(types).toContain('tool-output-available')
+  })
+
   it('pauses for a tool of the page and continues with its result', async () => {
     const parameters = { type: 'object', properties: { city: { type: 'string' } } }
     const body = { tools: [{ type: 'function', name: 'weather', description: 'Weather', parameters }] }

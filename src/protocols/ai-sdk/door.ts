@@ -8,7 +8,7 @@ import { ChatRequest } from '../../http/door-schemas.ts'
 import type { Context } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
-import { decideAll, isWaitingForApproval } from '../shared/approvals.ts'
+import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
 import { enter, idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
@@ -36,19 +36,27 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   const { path } = place
   const body = await readBody(req, Request)
   const idempotency = idempotencyOf(req, path)
-  const { row, after } =
-    (await continued(actor, context, agent, body)) ?? (await begun(actor, context, agent, body, path, idempotency))
+  const {
+    row,
+    after,
+    decisions = [],
+  } = (await continued(actor, context, agent, body)) ?? (await begun(actor, context, agent, body, path, idempotency))
   nameRun(res, row, idempotency)
-  return stream(context, actor, res, row, after)
+  return stream(context, actor, res, row, after, decisions)
 }
 
 type Body = z.output<typeof Request>
 
 /** Continues the run whose calls the last message decides or answers. Returns null if it does neither. */
-async function continued(actor: Actor, { deps }: Context, agent: CachedAgent, { message, messages }: Body) {
+async function continued(
+  actor: Actor,
+  { deps }: Context,
+  agent: CachedAgent,
+  { message, messages }: Body,
+): Promise<{ row: ExecutionRow; after: number; decisions?: readonly Decision[] } | null> {
   const last = message ?? messages?.at(-1)
   const decisions = decisionsIn(last)
-  if (decisions.length) return decideAll(actor, deps, decisions)
+  if (decisions.length) return { ...(await decideAll(actor, deps, decisions)), decisions }
   const results = resultsIn(last)
   return results.length ? giveClientResults(actor, deps, agent, results) : null
 }
@@ -60,7 +68,7 @@ async function begun(
   body: Body,
   path: string,
   idempotency: ReturnType<typeof idempotencyOf>,
-) {
+): Promise<{ row: ExecutionRow; after: number; decisions?: never }> {
   const { id, messages, message, trigger, tools, ...options } = body
   const conversation = readMessages(message ? [message] : (messages ?? []))
   const clientTools = readTools(tools)
@@ -94,11 +102,18 @@ async function resume(context: Context, actor: Actor, res: ServerResponse, agent
   const { deps } = context
   const latest = await findLatest(actor, deps, { agent, protocol: 'ai-sdk' }, chatId)
   if (!latest || latest.terminalSeq !== null) return void res.writeHead(204).end()
-  await stream(context, actor, res, await find(actor, deps, latest.id), 0)
+  await stream(context, actor, res, await find(actor, deps, latest.id), 0, [])
 }
 
-function stream(context: Context, actor: Actor, res: ServerResponse, row: ExecutionRow, after: number) {
-  return writeFrames(res, toFrames(context, actor, row, after), {
+function stream(
+  context: Context,
+  actor: Actor,
+  res: ServerResponse,
+  row: ExecutionRow,
+  after: number,
+  decisions: readonly Decision[],
+) {
+  return writeFrames(res, toFrames(context, actor, row, after, decisions), {
     headers: { 'x-vercel-ai-ui-message-stream': 'v1' },
     // Without the end of the stream the page knows that it has to come back.
     onError: () => null,
@@ -112,8 +127,13 @@ async function* toFrames(
   actor: Actor,
   row: ExecutionRow,
   after: number,
+  decisions: readonly Decision[],
 ): AsyncGenerator<string> {
   const write = createChunkWriter()
+  // The page has its own decisions, and version 6 of the SDK does not know the chunk.
+  const isKnown = ({ type, approvalId, approved }: Chunk) =>
+    type === 'tool-approval-response' &&
+    decisions.some((one) => one.approvalId === approvalId && one.isApproved === approved)
   const done = frame('[DONE]')
   // A continued answer begins as the one that the page has.
   if (after) yield frame({ type: 'start', messageId: row.id })
@@ -126,7 +146,7 @@ async function* toFrames(
       const written = write(part)
       // The page has what came before, and the writer goes on from there.
       if (part.seq <= after) continue
-      text += toText(written.chunks)
+      text += toText(written.chunks.filter((chunk) => !isKnown(chunk)))
       isOver ||= written.isOver
     }
     // All approvals of a step come together. The page answers once the stream has ended.
