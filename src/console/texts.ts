@@ -189,6 +189,7 @@ export const texts = {
     filesFailed: 'Some files were not uploaded. Remove them, or attach them again.',
     tooMany: (most: number) => `A message takes at most ${most} files`,
     emptyFile: (name: string) => `${name} is empty`,
+    uploadAgain: (name: string) => `Upload ${name} again`,
     remove: (name: string) => `Remove ${name}`,
     works: 'Working…',
     retries: (why: string) => `The model failed and is asked again: ${why}`,

@@ -271,7 +271,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
-  it('sends a dropped file with the message, and none without a file that failed', async () => {
+  it('sends a dropped file with the message, and none before a failed one is uploaded again', async () => {
     const { page } = await visit(browser, owner)
     await composer(page).waitFor()
     const data = await page.evaluateHandle(() => {
@@ -295,7 +295,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.dispatchEvent('form', 'drop', { dataTransfer: data })
     await page.getByText('plan.md').waitFor()
     await page.getByLabel('Uploading').waitFor({ state: 'detached' })
-    await page.getByRole('link', { name: 'Agents' }).click()
+    await page.getByRole('link', { name: 'Agents', exact: true }).click()
     await page.getByText('plan.md').waitFor({ state: 'detached' })
     await page.goBack()
     await page.getByText('plan.md').waitFor()
@@ -309,7 +309,8 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await sendMessage(page, 'Read it')
     await page.getByText('Some files were not uploaded.').waitFor()
     await page.unroute('**/api/v1/media')
-    await page.getByRole('button', { name: 'Remove lost.txt' }).click()
+    await page.getByRole('button', { name: 'Upload lost.txt again' }).click()
+    await page.getByLabel('Uploading').waitFor({ state: 'detached' })
     await sendMessage(page, 'Read it')
     await page.waitForURL('**/app/chats/*')
     const chatId = page.url().split('/').at(-1)
@@ -317,7 +318,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
       .poll(
         async () => (await request(server, 'GET', `/api/v1/executions?chatId=${chatId}`)).body.executions[0]?.mediaIds,
       )
-      .toHaveLength(1)
+      .toHaveLength(2)
     // The run asks the model before the next test scripts its answers.
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
     await leave(page)

@@ -42,18 +42,34 @@ function change(draft: string, next: (before: readonly Attachment[]) => readonly
   for (const listener of listeners) listener()
 }
 
-function upload(draft: string, file: File): void {
-  const key = newId()
-  const name = file.name || texts.chat.pasted
+/** Files that are not uploaded yet, by their keys. */
+const waiting = new Map<string, File>()
+
+const nameOf = (file: File) => file.name || texts.chat.pasted
+
+/** Uploads a waiting file, for the first time or after a failure. */
+function attempt(draft: string, key: string): void {
+  const file = waiting.get(key)
+  if (!file) return
   const patch = (changes: Partial<Attachment>) =>
     change(draft, (before) => before.map((each) => (each.key === key ? { ...each, ...changes } : each)))
-  change(draft, (before) => [...before, { key, name, size: file.size, mediaId: null, error: null }])
+  patch({ error: null })
   const form = new FormData()
-  form.set('file', file, name)
+  form.set('file', file, nameOf(file))
   rest<{ id: string }>('POST', '/api/v1/media', form).then(
-    ({ id }) => patch({ mediaId: id }),
+    ({ id }) => {
+      waiting.delete(key)
+      patch({ mediaId: id })
+    },
     (error) => patch({ error: describeFailure(error) }),
   )
+}
+
+function upload(draft: string, file: File): void {
+  const key = newId()
+  waiting.set(key, file)
+  change(draft, (before) => [...before, { key, name: nameOf(file), size: file.size, mediaId: null, error: null }])
+  attempt(draft, key)
 }
 
 /** The files of a message that is being written. They stay while the person looks at another page. */
@@ -74,7 +90,11 @@ export function useAttachments(draft: string) {
       else upload(draft, file)
     }
   }
-  const remove = (key: string) => change(draft, (before) => before.filter((each) => each.key !== key))
+  const again = (key: string) => attempt(draft, key)
+  const remove = (key: string) => {
+    waiting.delete(key)
+    change(draft, (before) => before.filter((each) => each.key !== key))
+  }
   const clear = () => change(draft, () => NONE)
-  return { attachments, add, remove, clear }
+  return { attachments, add, again, remove, clear }
 }

@@ -1,4 +1,4 @@
-import { ArrowUp, LoaderCircle, Paperclip, Square, X } from 'lucide-react'
+import { ArrowUp, LoaderCircle, Paperclip, RotateCcw, Square, X } from 'lucide-react'
 import { type DragEvent, type ReactNode, useEffect, useId, useRef, useState } from 'react'
 import { IconButton } from '../../components/button.tsx'
 import { toast } from '../../components/toast.tsx'
@@ -32,7 +32,7 @@ const hasMouse = () => matchMedia('(hover: hover)').matches
 export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = false, isQuiet, children }: Props) {
   const [text, setText] = useState(() => readDraft(draftKey))
   const [isOver, setIsOver] = useState(false)
-  const { attachments, add, remove, clear } = useAttachments(draftKey)
+  const { attachments, add, again, remove, clear } = useAttachments(draftKey)
   const id = useId()
   const input = useRef<HTMLTextAreaElement>(null)
   const picker = useRef<HTMLInputElement>(null)
@@ -118,6 +118,14 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
               )}
               <bdi className="truncate">{file.name}</bdi>
               <span className="shrink-0 text-soft">{file.error ?? size(file.size)}</span>
+              {file.error && (
+                <IconButton
+                  label={t.uploadAgain(file.name)}
+                  icon={RotateCcw}
+                  className="size-6"
+                  onClick={() => again(file.key)}
+                />
+              )}
               <IconButton label={t.remove(file.name)} icon={X} className="size-6" onClick={() => remove(file.key)} />
             </li>
           ))}
