@@ -89,6 +89,12 @@ describe('the engine', () => {
     expect((await run()).execution.result).toBe(answer)
   })
 
+  test('keeps a line that the model writes several times, one for each delta', async () => {
+    const line = 'All work and no play makes Jack a dull boy.\n'
+    lab.model.script({ tokens: [line, line, line] })
+    expect((await run()).execution.result).toBe(line.repeat(3))
+  })
+
   test('retries a reply that breaks off before its first token', async () => {
     lab.model.script({ tokens: [], end: 'drop' })
     expect((await run()).execution.status).toBe('completed')

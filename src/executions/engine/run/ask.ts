@@ -296,10 +296,13 @@ function halfAtEnd(text: string): string {
 type TextPart = Extract<ReplyPart, { text: string }>
 type Fragment = { id: string; providerMetadata?: SharedV4ProviderMetadata }
 
-/** A part of a reply, with its id while more of it may follow. */
-type Piece = { id: string | null; part: ReplyPart }
+/** A part of a reply, with its id while more of it may follow. `isJoined`: its text came in several deltas. */
+type Piece = { id: string | null; part: ReplyPart; isJoined?: boolean }
 
-/** Minimum length of a delta that repeats the whole text before it, as the last one of RAGFlow does (characters). */
+/**
+ * Minimum length of a delta that repeats the whole text of several before it, as the last one of RAGFlow does
+ * (characters). A delta that equals a single one before it is a line that the model writes twice.
+ */
 const MIN_REPEATED = 40
 
 const find = (reply: readonly Piece[], type: TextPart['type'], id: string) =>
@@ -308,9 +311,11 @@ const find = (reply: readonly Piece[], type: TextPart['type'], id: string) =>
 /** Adds text to its piece, and returns it. */
 function add(reply: Piece[], type: TextPart['type'], { id, providerMetadata }: Fragment, text: string): string {
   const known = find(reply, type, id)
-  const part = (known?.part ?? { type, text: '' }) as TextPart
-  if (!known) reply.push({ id, part })
-  if (text.length >= MIN_REPEATED && text === part.text) return ''
+  const piece: Piece = known ?? { id, part: { type, text: '' } }
+  const part = piece.part as TextPart
+  if (!known) reply.push(piece)
+  if (piece.isJoined && text.length >= MIN_REPEATED && text === part.text) return ''
+  if (text && part.text) piece.isJoined = true
   part.text = appendFlat(part.text, text)
   if (providerMetadata) part.providerOptions = { ...part.providerOptions, ...providerMetadata }
   return text
