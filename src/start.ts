@@ -16,6 +16,7 @@ import { deriveKey, openMasterKey } from './crypto/secrets.ts'
 import { type Db, databaseFile, openDatabase } from './db/client.ts'
 import { continueEvents } from './db/events.ts'
 import { STATEMENT_TIMEOUT } from './db/limits.ts'
+import { requireOwnFile } from './db/migrate.ts'
 import { openDatabaseClock } from './db/postgresql/clock.ts'
 import { putBack } from './db/sqlite/file-identity.ts'
 import { lockDatabase } from './db/sqlite/file-lock.ts'
@@ -89,7 +90,7 @@ export async function startService(
       log.warn({ database: file }, 'a server was killed while it closed the file, which has its name back')
   }
   const now = (options.clock ?? systemClock).now()
-  const isReplaced = file !== null && checkLogOf(file, settings, now, log)
+  const isReplaced = file !== null && (await checkLogOf(file, settings, now, log))
   const limits = { keepsFile: true, statementTimeout: STATEMENT_TIMEOUT }
   const database = cleanup.adopt(
     await openDatabase(settings, { ...limits, onQuery, onFailure: troubles.note }),
@@ -226,11 +227,15 @@ export async function startService(
   }
 }
 
-/** Sets the log of an earlier database aside. Returns whether there was one beside another database's file. */
-function checkLogOf(file: string, settings: Settings, now: Date, log: Logger): boolean {
+/**
+ * Sets the log of an earlier database aside. Returns whether there was one beside another database's file. Throws for a
+ * file of another program, whose log stays.
+ */
+async function checkLogOf(file: string, settings: Settings, now: Date, log: Logger): Promise<boolean> {
   const isReplaced = hasForeignLog(file)
   checkLog(file, settings, now, log)
   if (!isReplaced) return false
+  await requireOwnFile(file)
   const advice = 'It was set aside; delete it when you no longer need it'
   log.warn({ file: setLogAside(file, now), database: file }, `the log belonged to an earlier database. ${advice}`)
   return true

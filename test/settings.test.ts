@@ -112,6 +112,9 @@ describe('a setting', () => {
     ['postgresql://ada:sesame@localhost/muster?schema=foo', 'must not name a schema'],
     ['postgresql://ada:ses#ame@localhost/muster', 'is no address'],
     ['file://sesame/muster.db', 'is no address'],
+    ['file:./sesame.db?connection_limit=1', 'must end before any ?'],
+    ['file:///sesame.db?mode=ro', 'must end before any ?'],
+    ['file:///sesame#1/muster.db', 'must end before any ?'],
     ['mysql://ada:sesame@localhost/muster', 'must begin with file: or postgresql://'],
   ])('of an invalid database address is refused without showing it: %s', (url, message) => {
     const read = () => readSettings({ DATABASE_URL: url, ENCRYPTION_KEY: Buffer.alloc(32).toString('base64') })

@@ -4,6 +4,7 @@ import { open, rename, rm, stat } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { databaseFile, requireOwnLog } from '../db/client.ts'
+import { requireOwnTables } from '../db/migrate.ts'
 import type { Settings } from '../settings.ts'
 import { AdminError } from './option-values.ts'
 
@@ -58,6 +59,7 @@ function copy(source: string, file: string): void {
   requireOwnLog(source)
   const connection = new Sqlite(source, { readonly: true, timeout: 10_000 })
   try {
+    requireOwnTables(connection)
     const isEmpty = !connection.prepare('SELECT 1 FROM "sqlite_schema"').get()
     if (isEmpty) throw new AdminError('The database is empty. Start Muster once.')
     connection.prepare('VACUUM INTO ?').run(file)

@@ -3,7 +3,7 @@ import Sqlite from 'better-sqlite3'
 import { Client } from 'pg'
 import { databaseFile, requireOwnLog } from '../db/client.ts'
 import { KEEP_ALIVE } from '../db/limits.ts'
-import { migratePostgresql } from '../db/migrate.ts'
+import { migratePostgresql, requireOwnTables } from '../db/migrate.ts'
 import { lockDatabase } from '../db/sqlite/file-lock.ts'
 import { countedStarts, findCopy } from '../installation.ts'
 import { troubleIn } from '../lib/database-errors.ts'
@@ -41,6 +41,7 @@ export async function move(operator: Operator, _: string[], { to = '' }: Options
   const source = new Sqlite(file, { readonly: true, timeout: 10_000 }).defaultSafeIntegers()
   const target = new Client({ ...KEEP_ALIVE, connectionString: to, connectionTimeoutMillis: 10_000 })
   try {
+    requireOwnTables(source)
     source.exec('BEGIN')
     await target.connect().catch((error: Error) => {
       throw new AdminError(

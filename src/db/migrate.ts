@@ -1,6 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { accessSync, constants, existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import type Sqlite from 'better-sqlite3'
 import { isForbidden, isUnavailable, troubleIn } from '../lib/database-errors.ts'
 import { makeFolder } from '../lib/folders.ts'
 import { hostsOf } from '../lib/postgres-url.ts'
@@ -60,8 +61,8 @@ async function inSqlite(file: string, migrations: string, mayApply: boolean): Pr
   if (existsSync(file)) accessSync(file, constants.R_OK | constants.W_OK)
   const connection = new Sqlite(file, { timeout: 10_000 })
   const missing = () => {
-    const history = connection.prepare(`SELECT 1 FROM "sqlite_schema" WHERE "name" = '_prisma_migrations'`).get()
-    return missingIn(folder, history ? connection.prepare<[], Applied>(APPLIED).all() : [], mayApply)
+    const history = requireOwnTables(connection)
+    return missingIn(file, folder, history ? connection.prepare<[], Applied>(APPLIED).all() : [], mayApply)
   }
   const apply = () => {
     connection.pragma(`page_size = ${PAGE_SIZE}`)
@@ -91,6 +92,43 @@ async function inSqlite(file: string, migrations: string, mayApply: boolean): Pr
     connection.close()
   }
 }
+
+/**
+ * Returns whether an SQLite database has a history of migrations. Throws a MigrationError if it has only tables of
+ * another program. Tables of tools, such as Litestream's, begin with an underscore and may be the first.
+ */
+export function requireOwnTables(connection: Sqlite.Database): boolean {
+  const names = connection
+    .prepare<[], string>(`SELECT "name" FROM "sqlite_schema" WHERE "type" = 'table' AND "name" NOT GLOB 'sqlite_*'`)
+    .pluck()
+    .all()
+  if (names.includes('_prisma_migrations')) return true
+  const foreign = names.find((name) => !name.startsWith('_'))
+  if (foreign !== undefined) throw foreignDatabase(connection.name, `a table ${foreign}`)
+  return false
+}
+
+/**
+ * Throws like {@link requireOwnTables}, and changes neither the file nor a log that seems to belong to another file: that
+ * of another program numbers its changes in its own way. A file that cannot be read with its log is ignored.
+ */
+export async function requireOwnFile(file: string): Promise<void> {
+  const { default: Sqlite } = await import('better-sqlite3')
+  const connection = new Sqlite(file, { readonly: true, timeout: 10_000 })
+  try {
+    requireOwnTables(connection)
+  } catch (error) {
+    if (error instanceof MigrationError) throw error
+  } finally {
+    connection.close()
+  }
+}
+
+const foreignDatabase = (database: string, found: string) =>
+  new MigrationError(
+    `The database ${database} belongs to another program: it has ${found}, and no tables of Muster. ` +
+      'Give Muster a database of its own (DATABASE_URL or DATA_DIR).',
+  )
 
 /** Applies pending migrations to PostgreSQL, each in its own transaction under an advisory lock. */
 export const migratePostgresql = (url: string, migrations = MIGRATIONS): Promise<void> =>
@@ -126,7 +164,7 @@ async function inPostgresql(url: string, migrations: string, mayApply: boolean):
       const { processID } = connection as typeof connection & { processID: number | null }
       if (history.rows[0]?.pid !== processID && (await sharesSessions(url))) throw new MigrationError(NO_SESSIONS)
       const applied = history.rows[0]?.found ? (await connection.query<Applied>(APPLIED)).rows : []
-      return missingIn(folder, applied, mayApply)
+      return missingIn(hostsOf(url), folder, applied, mayApply)
     }
     const applyNext = async () => {
       // Time limits of the role are for requests.
@@ -192,13 +230,14 @@ async function naming(database: string, work: () => Promise<void>): Promise<void
 }
 
 /** Returns the pending migrations of a folder in order. Throws if they may not be applied. */
-function missingIn(folder: string, applied: Applied[], mayApply: boolean): string[] {
+function missingIn(database: string, folder: string, applied: Applied[], mayApply: boolean): string[] {
   const names = readdirSync(folder)
     .filter((name) => /^\d/.test(name))
     .sort()
   const known = new Set(names)
   const unknown = applied.find(({ name }) => !known.has(name))
   if (unknown) {
+    if (!applied.some(({ name }) => known.has(name))) throw foreignDatabase(database, `the migration ${unknown.name}`)
     throw new MigrationError(`The database was made by a newer version of Muster (it has ${unknown.name}). Upgrade.`)
   }
   const done = new Set(applied.map(({ name }) => name))

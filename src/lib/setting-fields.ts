@@ -193,6 +193,9 @@ const namesNoSchema = (url: string) =>
 /** Returns whether a URL wants a server that accepts writes, or any server. */
 const wantsWritable = (url: string) => ['read-write', 'primary'].includes(targetOf(url) ?? 'read-write')
 
+/** Returns whether a URL of an SQLite file is a path alone: a `?` would be part of the name, or be ignored. */
+const hasNoParameters = (url: string) => !/^file:(.*\?|\/\/.*#)/.test(url)
+
 /** Accepts the URL of a database. `beginning`: the accepted schemes; `names`: their names for people. */
 export const database = (beginning: RegExp, names: string) =>
   z
@@ -203,6 +206,10 @@ export const database = (beginning: RegExp, names: string) =>
         'is no address: a # in a password is written %23, a / %2F, a @ %40, and a socket postgresql:///name?host=/folder',
       abort: true,
     })
+    .refine(
+      hasNoParameters,
+      'must end before any ? or #: a file has no parameters. Rename a file that has them in its name',
+    )
     .refine(namesNoSchema, 'must not name a schema: give it a database of its own')
     .refine(wantsWritable, 'must have target_session_attrs=read-write, or leave it out: Muster writes')
     .optional()

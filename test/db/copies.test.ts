@@ -1,4 +1,4 @@
-import { copyFile, mkdir, readdir, rename, rm, stat, truncate, writeFile } from 'node:fs/promises'
+import { copyFile, mkdir, readdir, readFile, rename, rm, stat, truncate, writeFile } from 'node:fs/promises'
 import type { ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import Sqlite from 'better-sqlite3'
@@ -332,6 +332,24 @@ describe('a server that is killed', () => {
 })
 
 describe('a new installation', () => {
+  it('is never made in a file of another program, whose log stays beside it', async () => {
+    await using place = await createPlace()
+    const theirs = new Sqlite(join(place.path, 'theirs.db'))
+    theirs.exec('PRAGMA journal_mode = WAL; PRAGMA user_version = 1; CREATE TABLE "Customer" ("id" INTEGER)')
+    theirs.pragma('wal_checkpoint(TRUNCATE)')
+    theirs.exec('PRAGMA user_version = 9; INSERT INTO "Customer" VALUES (1)')
+    for (const suffix of ['', '-wal']) await copyFile(`${theirs.name}${suffix}`, `${place.database}${suffix}`)
+    theirs.close()
+    const files = () => Promise.all(['', '-wal'].map((suffix) => readFile(`${place.database}${suffix}`)))
+    const before = await files()
+    const foreign = `${place.database} belongs to another program: it has a table Customer`
+    await expect(place.start()).rejects.toThrow(foreign)
+    expect(await files()).toEqual(before)
+    await rm(`${place.database}-wal`)
+    for (const command of ['backup copy.db', 'move --to postgresql://127.0.0.1:1/muster', 'token list'])
+      expect((await runAdmin(command.split(' '), { DATA_DIR: place.path })).err).toContain(foreign)
+  })
+
   const kinds = {
     'a key': async (path: string) =>
       writeFile(join(path, 'encryption.key'), `${Buffer.alloc(32, 1).toString('base64')}\n`),

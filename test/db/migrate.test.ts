@@ -10,7 +10,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { postgresqlTwin } from '../../.config/generate.ts'
 import { database, diff, emptied, noDatabase, schema } from '../../.config/schema-engine.ts'
 import { openDatabase } from '../../src/db/client.ts'
-import { MigrationError, migratePostgresql, migrateSqlite } from '../../src/db/migrate.ts'
+import { MigrationError, migratePostgresql, migrateSqlite, requireSqlite } from '../../src/db/migrate.ts'
 import { type Postgres, startPostgres } from '../support/postgres.ts'
 
 const prisma = join(import.meta.dirname, '..', '..', 'prisma')
@@ -343,6 +343,31 @@ describe('SQLite', () => {
     await migrateSqlite(file, scripts)
     rmSync(join(scripts, 'sqlite', '2_b'), { recursive: true })
     await expect(migrateSqlite(file, scripts)).rejects.toThrow('made by a newer version of Muster (it has 2_b)')
+  })
+
+  test('a file of another program is refused by name, and stays as it was', async () => {
+    mkdirSync(join(folder, 'data'))
+    const connection = new Sqlite(file)
+    connection.exec('CREATE TABLE "Customer" ("id" INTEGER PRIMARY KEY AUTOINCREMENT); CREATE TABLE "_tool" ("n")')
+    connection.close()
+    const before = readFileSync(file)
+    const refused = `The database ${file} belongs to another program: it has a table Customer, and no tables of Muster. Give`
+    await expect(migrateSqlite(file)).rejects.toThrow(refused)
+    await expect(requireSqlite(file)).rejects.toThrow(refused)
+    expect(readFileSync(file)).toEqual(before)
+  })
+
+  test('a file with tables of Litestream alone is new; one that Prisma made for others is refused', async () => {
+    mkdirSync(join(folder, 'data'))
+    const connection = new Sqlite(file)
+    connection.exec('CREATE TABLE "_litestream_seq" ("id" INTEGER PRIMARY KEY, "seq" INTEGER)')
+    connection.close()
+    await migrateSqlite(file)
+    const theirs = join(folder, 'data', 'theirs.db')
+    await migrateSqlite(theirs, migrations('sqlite', { '20200101000000_init': 'CREATE TABLE "Customer" ("n")' }))
+    await expect(migrateSqlite(theirs)).rejects.toThrow(
+      `The database ${theirs} belongs to another program: it has the migration 20200101000000_init`,
+    )
   })
 
   test('an existing database with rows is migrated from its first version', async () => {
