@@ -4,6 +4,7 @@ import { hashPassword } from '../auth/passwords.ts'
 import { countAttempt, forgive } from '../auth/sign-in-limits.ts'
 import type { Tx } from '../db/client.ts'
 import { AppError, badRequest, forbidden } from '../errors.ts'
+import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId } from '../lib/id.ts'
 import { findInvitation, type InvitationRow } from '../organizations/invitations.ts'
 import { addMember } from '../organizations/service.ts'
@@ -49,7 +50,10 @@ export async function readInvitation(
  * POST /api/auth/accept (contract-2.md section 3.5). Creates and signs in a user for a new e-mail address. An existing
  * user joins only in their own session. Throws 400, 401, 403 for the session of another user, 429.
  */
-export async function acceptInvitation(context: AcceptContext, input: z.output<typeof AcceptInvitation>) {
+export async function acceptInvitation(
+  context: AcceptContext,
+  input: z.output<typeof AcceptInvitation>,
+): ReturnType<typeof start> {
   const { deps } = context
   const row = await open(context, input.code)
   const user = await deps.db.user.findUnique({ where: { email: row.email }, select: { id: true } })
@@ -79,13 +83,19 @@ export async function acceptInvitation(context: AcceptContext, input: z.output<t
   const now = deps.clock.now()
   const userId = newId()
   const { email, mailOnly: emailVerified } = row
-  await deps.db.$transaction(async (tx) => {
-    // First, so that the second of two concurrent requests finds no invitation instead of an existing user.
-    await take(tx, row)
-    const data = { id: userId, email, name, passwordHash, emailVerified, createdAt: now, updatedAt: now }
-    await tx.user.create({ data, select: { id: true } })
-    await join(tx, context, row, userId)
-  })
+  try {
+    await deps.db.$transaction(async (tx) => {
+      // First, so that the second of two concurrent requests finds no invitation instead of an existing user.
+      await take(tx, row)
+      const data = { id: userId, email, name, passwordHash, emailVerified, createdAt: now, updatedAt: now }
+      await tx.user.create({ data, select: { id: true } })
+      await join(tx, context, row, userId)
+    })
+  } catch (error) {
+    if (!isUniqueViolation(error)) throw error
+    // Another request has created the user meanwhile, such as by the invitation of another organization.
+    return acceptInvitation(context, input)
+  }
   return start(context, userId, 'link')
 }
 

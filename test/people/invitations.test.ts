@@ -89,6 +89,20 @@ describe('creating invitations', () => {
     expect((await userOf(email))?.memberships).toHaveLength(1)
   })
 
+  it('asks a person who accepts two invitations at once to sign in for the second', async () => {
+    const [one, other] = [await people(), await people()]
+    const email = one.email
+    const invitations = [await invite(one.path, one.admin, { email, role: 'member' })]
+    invitations.push(await invite(other.path, other.admin, { email, role: 'member' }))
+    // Both find no user, and hash the password meanwhile.
+    const answers = await Promise.all(
+      invitations.map(({ body }) => accept({ code: codeOf(body.url), name: 'Guest', password: 'Hm5-tree-wolf' })),
+    )
+    const [refused] = answers.filter(({ status }) => status !== 200)
+    expectError(refused!, 401, 'Sign in required')
+    expect((await userOf(email))?.memberships).toHaveLength(1)
+  })
+
   it('GraphQL invites, lists and withdraws', async () => {
     const { admin, owner, email } = await people()
     const id = owner.organizationId
