@@ -3,6 +3,8 @@ import type { Transporter } from 'nodemailer'
 import type { Logger } from 'pino'
 import { onceDone } from '../lib/once.ts'
 import { raceAbort } from '../lib/race-abort.ts'
+import { scrubber } from '../lib/scrub.ts'
+import { percentDecoded } from '../lib/text.ts'
 import type { Pause } from '../pause.ts'
 import type { Settings } from '../settings.ts'
 
@@ -21,11 +23,14 @@ const RETRY_AFTER = [2_000, 30_000, 300_000]
 /** Maximum time that shutdown waits for mails in progress (ms). */
 const PATIENCE = 5_000
 
+/** An error of the mail client. A server's answer has a code. */
+type Failure = Error & { code?: string; responseCode?: number; command?: string }
+
 /** Whether the mail server has refused a mail for good: its answer is a 5xx. */
-const isFinal = (error: unknown): boolean => Number((error as { responseCode?: unknown }).responseCode) >= 500
+const isFinal = (error: unknown): boolean => Number((error as Failure).responseCode) >= 500
 
 /** Whether the mail server answered at all. One that delays a mail of an unknown sender does. */
-const isAnswered = (error: unknown): boolean => (error as { responseCode?: unknown }).responseCode !== undefined
+const isAnswered = (error: unknown): boolean => (error as Failure).responseCode !== undefined
 
 /** Settings to check, by the message of a failure. */
 const ADVICE: readonly (readonly [message: RegExp, advice: string])[] = [
@@ -39,6 +44,20 @@ const ADVICE: readonly (readonly [message: RegExp, advice: string])[] = [
 
 const adviceOf = (error: unknown): string =>
   ADVICE.find(([message]) => message.test((error as Error).message))?.[1] ?? 'check SMTP_URL'
+
+/**
+ * Returns the facts of a failure for the log. Mail servers may quote the login or the mail, whose links are secret, so
+ * these are removed.
+ */
+function describeFailure(error: unknown, { text }: Mail, { username, password }: URL): object {
+  const [user, pass] = [percentDecoded(username), percentDecoded(password)]
+  const logins = [pass, `\0${user}\0${pass}`].flatMap((login) => [login, Buffer.from(login).toString('base64')])
+  const links = text.match(/https?:\S+/g) ?? []
+  const codes = links.map((link) => link.split('#', 2)[1] ?? '')
+  const clean = scrubber([password, ...logins, ...text.split('\n'), ...links, ...codes])
+  const { message, code, responseCode, command } = error as Failure
+  return { message: clean(message, true), code, responseCode, command }
+}
 
 /** Returns the sender address of mails: MAIL_FROM, else an address at the host of PUBLIC_URL. */
 const senderOf = ({ MAIL_FROM, PUBLIC_URL }: Settings): string =>
@@ -55,6 +74,7 @@ export function createMailer(settings: Settings, log: Logger, pause: Pick<Pause,
   const stopping = new AbortController()
   const sending = new Set<Promise<void>>()
   const from = senderOf(settings)
+  const login = new URL(url)
   let transport: Transporter | undefined
   // Loaded with the first mail.
   const open = onceDone(async () => {
@@ -74,13 +94,14 @@ export function createMailer(settings: Settings, log: Logger, pause: Pick<Pause,
         await mailer.sendMail({ ...mail, to, messageId, disableFileAccess: true, disableUrlAccess: true })
         return
       } catch (error) {
+        const facts = { err: describeFailure(error, mail, login), to: mail.to, subject: mail.subject }
         if (wait === null || isFinal(error) || stopping.signal.aborted) {
-          log.error({ err: error, to: mail.to, subject: mail.subject }, `failed to send a mail: ${adviceOf(error)}`)
+          log.error(facts, `failed to send a mail: ${adviceOf(error)}`)
           return
         }
         // Such a failure rarely ends by itself, and the last attempt is minutes away.
         if (wait === RETRY_AFTER[0] && !isAnswered(error))
-          log.warn({ err: error, to: mail.to, subject: mail.subject }, `a mail is sent again later: ${adviceOf(error)}`)
+          log.warn(facts, `a mail is sent again later: ${adviceOf(error)}`)
         await new Promise<void>((resolve) => {
           const timer = setTimeout(resolve, wait)
           stopping.signal.addEventListener('abort', () => {

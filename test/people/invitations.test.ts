@@ -183,6 +183,33 @@ describe('creating invitations', () => {
     },
   )
 
+  it.each([
+    ['login', 'user:canary%40pass@', (text: string) => text.includes('AUTH')],
+    ['mail', '', (text: string) => text.includes('canary-code')],
+  ])('is in no log, as is no password, if the mail server quotes the %s in its refusal', async (_, login, isQuoted) => {
+    const quoting = createServer((socket) => {
+      socket.write('220 Hi\r\n')
+      socket.on('error', () => {})
+      socket.on('data', (chunk) => {
+        const text = chunk.toString()
+        if (isQuoted(text)) socket.write(`550 Refused: ${text.trim().replaceAll('\r\n', ' ')}\r\n`)
+        else if (text.startsWith('EHLO')) socket.write('250-Hi\r\n250 AUTH PLAIN\r\n')
+        else socket.write(text.startsWith('DATA') ? '354 Go on\r\n' : '250 Hi\r\n')
+      })
+    })
+    const SMTP_URL = `smtp://${login}127.0.0.1:${await listen(quoting)}`
+    const lines: string[] = []
+    const log = createLog('info', { write: (line) => void lines.push(line) })
+    const mailer = createMailer({ ...server.service.deps.settings, SMTP_URL }, log, { isPaused: () => false })!
+    mailer.send({ to: 'ada@example.com', subject: 'x', text: 'Open this:\nhttps://example.com/#canary-code\n' })
+    await expect.poll(() => lines.length).toBe(1)
+    await mailer.stop()
+    quoting.close()
+    expect(JSON.parse(lines[0]!).err).toMatchObject({ responseCode: 550, message: expect.stringContaining('Refused') })
+    const secrets = ['canary', Buffer.from('\0user\0canary@pass').toString('base64')]
+    expect(secrets.filter((secret) => lines.join().includes(secret))).toEqual([])
+  })
+
   it('is mailed once, also if the mail server takes half a minute to accept it', async () => {
     // The time of connections runs a hundred times as fast.
     const { setTimeout } = Socket.prototype
