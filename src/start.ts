@@ -75,11 +75,12 @@ export type Service = {
  * crash. Throws and closes everything again if any step fails.
  */
 export async function startService(
-  settings: Settings,
+  given: Readonly<Settings>,
   log: Logger,
   options: { clock?: Clock; onQuery?: (sql: string) => void } = {},
 ): Promise<Service> {
   await using cleanup = new AsyncDisposableStack()
+  const settings = { ...given }
   const { onQuery } = options
   const file = databaseFile(settings)
   const troubles = cleanup.adopt(createTroubles(log, file), (opened) => opened.stop())
@@ -179,6 +180,8 @@ export async function startService(
   const isReady = createReadyCheck({ db, pause, troubles, bus: far, stopping: stopping.signal })
   const app = createApp(deps, async () => (isStarted ? isReady() : null))
   const server = cleanup.adopt(await serve(app, settings, log, stopping.signal), close)
+  // Links name the port that the system chose for 0.
+  settings.PORT = (server.address() as AddressInfo).port
   let scheduler: Scheduler | null = null
   let deliverer: Deliverer | null = null
   cleanup.defer(() => deliverer?.stop())

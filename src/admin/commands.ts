@@ -209,6 +209,8 @@ export async function endToken({ database, now }: Admin, [id = '']: string[]): P
 
 /** Makes a link that signs a user in: the named one, or else the first owner. */
 export async function signInLink({ database, settings, now }: Admin, _: string[], options: Options): Promise<Answer> {
+  if (!settings.PUBLIC_URL && settings.PORT === 0)
+    throw new AdminError('PORT is 0, so the link cannot name a port. Set PORT to the one that the server listens on')
   const sessionKey = deriveKey(await openMasterKey(database, settings, now), 'sessions')
   const purpose = options['reset-password'] ? 'reset_password' : 'sign_in'
   return database.client.$transaction(async (tx) => {

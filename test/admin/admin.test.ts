@@ -48,6 +48,8 @@ describe('a sign-in link', () => {
     expect((await use(named.url)).body.user.email).toBe('linked@example.com')
     expect((await use(named.url)).status).toBe(401)
     expect((await use((await json('sign-in-link')).url)).body.user.email).toBe('owner@localhost')
+    const withoutPort = await runAdmin(['sign-in-link'], { DATA_DIR: server.folder, PORT: '0' })
+    expect(withoutPort).toMatchObject({ code: 1, out: '', err: expect.stringMatching(/^PORT is 0, .+ Set PORT to/) })
     expect(await run('sign-in-link', '--user', 'nobody@example.com')).toEqual(
       failed('There is no user with the e-mail address nobody@example.com. List them: npm run admin -- user list'),
     )

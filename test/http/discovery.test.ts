@@ -19,7 +19,12 @@ describe('a program without a token', () => {
     expect(status).toBe(200)
     expect(body).toMatchObject({
       name: 'muster',
-      protocols: { mcp: { url: expect.stringMatching(/\/mcp$/) }, a2a: { versions: ['1.0', '0.3'] }, openai: {} },
+      // The port that the system chose for PORT=0.
+      protocols: {
+        mcp: { url: `http://localhost:${new URL(server.url).port}/mcp` },
+        a2a: { versions: ['1.0', '0.3'] },
+        openai: {},
+      },
       limits: { bodyBytes: 1_048_576, rows: 1000, rate: { limit: 600, window: 60 }, runs: null },
     })
   })

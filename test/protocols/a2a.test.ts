@@ -44,8 +44,7 @@ const fetchAs =
   (url, init) => {
     const headers = new Headers(init?.headers)
     headers.set('Authorization', `Bearer ${token}`)
-    // The card has the public address.
-    return fetch(String(url).replace(/^http:\/\/localhost:0/, server.url), { ...init, headers })
+    return fetch(url, { ...init, headers })
   }
 
 /** Connects the SDK's client to an agent by its card; or its client of version 0.3. */
