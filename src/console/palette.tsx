@@ -37,7 +37,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   })
   const items: Item[] = [
     { key: 'new', label: texts.chat.newChat, kind: t.action, icon: SquarePen, go: () => navigate({ to: '/' }) },
-    { key: 'agent', label: texts.agents.new, kind: t.action, icon: Bot, go: () => navigate({ to: '/agents/new' }) },
+    { key: 'agent', label: texts.newAgent, kind: t.action, icon: Bot, go: () => navigate({ to: '/agents/new' }) },
     ...GROUPS.flat().map(({ to, label, icon }) => ({ key: to, label, kind: t.page, icon, go: () => navigate({ to }) })),
     ...Object.entries(texts.sections)
       .filter(([section]) => isAdmin || !OF_ADMINS.has(section))

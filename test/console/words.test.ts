@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { cronInWords } from '../../src/console/lib/cron.ts'
+import { cronInWords } from '../../src/console/features/missions/cron.ts'
 import { newId } from '../../src/console/lib/id.ts'
 import { toNumber } from '../../src/console/lib/number.ts'
 import { midnight, periodsBetween } from '../../src/console/lib/periods.ts'

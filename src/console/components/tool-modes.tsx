@@ -4,7 +4,7 @@ import type { Output } from '../api.ts'
 import { texts } from '../texts.ts'
 import { IconButton } from './button.tsx'
 
-const t = texts.agents
+const t = texts.toolModes
 
 /** Of an agent, a space or an organization. */
 type Permissions = Output<'agents.get'>['agent']['permissions']
@@ -35,14 +35,14 @@ export function ToolModes({
   const unknown = value.filter(isUnknown)
   return (
     <fieldset className="mb-4 min-w-0">
-      <legend className="mb-1 font-medium">{t.permissions}</legend>
+      <legend className="mb-1 font-medium">{t.title}</legend>
       <p className="mb-1 text-soft text-xs">{help}</p>
       <div className="divide-y divide-line rounded-md border border-line">
         {unknown.map(({ tool }) => (
           <div key={tool} className="flex items-center justify-between gap-3 px-3 py-1.5">
             <p className="min-w-0">
               <bdi className="break-all font-mono text-xs">{tool}</bdi>
-              <span className="block text-danger text-xs">{texts.noSuchTool}</span>
+              <span className="block text-danger text-xs">{t.noSuchTool}</span>
             </p>
             <IconButton label={texts.chat.remove(tool)} icon={X} onClick={() => onChange(without(tool))} />
           </div>
@@ -50,7 +50,7 @@ export function ToolModes({
         {known.map((tool) => (
           <label key={tool} className="flex items-center justify-between gap-3 px-3 py-1.5">
             {tool === OTHERS ? (
-              <span className="min-w-0">{t.otherTools}</span>
+              <span className="min-w-0">{t.others}</span>
             ) : (
               <span className="min-w-0 break-all font-mono text-xs">{tool}</span>
             )}

@@ -34,7 +34,7 @@ const NAMES: readonly (readonly [RegExp, string])[] = [
   [/^Chat execution(?= failed)/, texts.runs.one],
   [/^Execution(?= (?:not found|was cancelled|tree limit))/, texts.runs.one],
   [/^Cannot cancel execution with status: .*/, texts.runs.ended],
-  [/^MCP(?= not found)/, texts.mcps.one],
+  [/^MCP(?= not found)/, texts.mcp],
   [/^Media(?= not found)/, texts.chat.upload],
 ]
 

@@ -2,8 +2,8 @@ import { useState } from 'react'
 import { BASE } from '../../api.ts'
 import { Code } from '../../components/code.tsx'
 import { Tabs } from '../../components/tabs.tsx'
-import { texts } from '../../texts.ts'
 import type { Agent } from './form.ts'
+import { agents as t } from './texts.ts'
 
 const LANGUAGES = { curl: 'curl', typescript: 'TypeScript', python: 'Python' } as const
 
@@ -40,8 +40,8 @@ print(response.json()["result"])`,
   }
   return (
     <>
-      <p className="mb-3 text-soft">{texts.agents.codeHelp}</p>
-      <Tabs label={texts.agents.tabs.code} tabs={LANGUAGES} value={language} onChange={setLanguage}>
+      <p className="mb-3 text-soft">{t.codeHelp}</p>
+      <Tabs label={t.tabs.code} tabs={LANGUAGES} value={language} onChange={setLanguage}>
         <Code text={code[language]} />
       </Tabs>
     </>

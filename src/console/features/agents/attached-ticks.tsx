@@ -2,6 +2,7 @@ import { type UseQueryResult, useQuery } from '@tanstack/react-query'
 import { Ticks } from '../../components/field.tsx'
 import { allPages } from '../../queries.ts'
 import { texts } from '../../texts.ts'
+import { agents as t } from './texts.ts'
 
 type Row = { id: string; name: string; displayName?: string; description?: string | null; url?: string | null }
 
@@ -38,7 +39,7 @@ function RowTicks<Page>({ list, rowsOf, ...props }: RowProps<Page>) {
 export const SkillTicks = (props: TicksProps) => (
   <RowTicks
     label={texts.nav.skills}
-    empty={texts.agents.noSkills}
+    empty={t.noSkills}
     list={useQuery(allPages('skills.list'))}
     rowsOf={({ skills: { organization, core, marketplace } }) => [...organization, ...core, ...marketplace]}
     {...props}
@@ -49,7 +50,7 @@ export const SkillTicks = (props: TicksProps) => (
 export const McpTicks = (props: TicksProps) => (
   <RowTicks
     label={texts.nav.mcps}
-    empty={texts.agents.noMcps}
+    empty={t.noMcps}
     list={useQuery(allPages('mcps.list'))}
     rowsOf={({ mcps }) => mcps}
     {...props}

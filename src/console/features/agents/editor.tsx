@@ -18,10 +18,9 @@ import { texts } from '../../texts.ts'
 import { AsCode } from './as-code.tsx'
 import { Fields } from './fields.tsx'
 import { type Agent, type Draft, emptyDraft, problemOfSchema, toDraft, toInput } from './form.ts'
+import { agents as t } from './texts.ts'
 import { TryIt } from './try-it.tsx'
 import { Versions } from './versions.tsx'
-
-const t = texts.agents
 
 export function NewAgent() {
   const navigate = useNavigate()
@@ -41,7 +40,7 @@ export function NewAgent() {
   const isReady = draft.name.trim() !== '' && draft.systemPrompt.trim() !== '' && !problemOfSchema(draft)
   return (
     <Page
-      title={t.new}
+      title={texts.newAgent}
       actions={
         <Button kind="primary" disabled={!isReady} busy={create.isPending} onClick={() => create.mutate(draft)}>
           {texts.create}

@@ -7,8 +7,7 @@ import { texts } from '../../texts.ts'
 import { AgentTicks } from './agent-picker.tsx'
 import { McpTicks, SkillTicks } from './attached-ticks.tsx'
 import { type Draft, problemOfSchema } from './form.ts'
-
-const t = texts.agents
+import { agents as t } from './texts.ts'
 
 type Props = {
   draft: Draft

@@ -1,7 +1,7 @@
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Input, Output } from '../../api.ts'
 import { toNumber } from '../../lib/number.ts'
-import { texts } from '../../texts.ts'
+import { agents as t } from './texts.ts'
 
 export type Agent = Output<'agents.get'>['agent']
 
@@ -107,9 +107,9 @@ export function problemOfSchema({ outputSchema }: Pick<Draft, 'outputSchema'>): 
   if (!outputSchema.trim()) return null
   try {
     const schema: unknown = JSON.parse(outputSchema)
-    return typeof schema === 'object' && schema && !Array.isArray(schema) ? null : texts.agents.noObject
+    return typeof schema === 'object' && schema && !Array.isArray(schema) ? null : t.noObject
   } catch (error) {
-    return texts.agents.noJson(error instanceof Error ? error.message : String(error))
+    return t.noJson(error instanceof Error ? error.message : String(error))
   }
 }
 

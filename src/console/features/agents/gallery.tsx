@@ -9,8 +9,7 @@ import { Choice, Empty, Loaded, Page } from '../../components/page.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { pages, WATCHED } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-
-const t = texts.agents
+import { agents as t } from './texts.ts'
 
 type Card = {
   id: string
@@ -81,7 +80,7 @@ export function Gallery() {
       actions={
         <Link to="/agents/new" className={buttonClass('primary')}>
           <Plus size={15} aria-hidden />
-          {t.new}
+          {texts.newAgent}
         </Link>
       }
     >
@@ -112,7 +111,7 @@ export function Gallery() {
           return (
             <Empty icon={Bot} title={t.emptyTitle} text={t.emptyText}>
               <Link to="/agents/new" className={buttonClass('primary')}>
-                {t.new}
+                {texts.newAgent}
               </Link>
             </Empty>
           )

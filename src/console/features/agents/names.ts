@@ -73,7 +73,7 @@ export function useAgentNames(ids: readonly string[]): (id: string) => string {
   const queries = [...new Set(ids)].filter(Boolean).map(agentQuery)
   const found = useQueries({ queries, combine })
   return useMemo(
-    () => (id) => found.names.get(id) ?? (found.isPending ? '…' : texts.agents.unknown(id.slice(0, 6))),
+    () => (id) => found.names.get(id) ?? (found.isPending ? '…' : texts.unknownAgent(id.slice(0, 6))),
     [found],
   )
 }

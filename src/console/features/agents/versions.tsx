@@ -7,10 +7,8 @@ import { cn } from '../../lib/class-names.ts'
 import { diffLines } from '../../lib/diff.ts'
 import { moment, pretty } from '../../lib/format.ts'
 import { pages } from '../../queries.ts'
-import { texts } from '../../texts.ts'
 import { type Agent, toDraft, toInput } from './form.ts'
-
-const t = texts.agents
+import { agents as t } from './texts.ts'
 
 /** The versions of an agent, two of them side by side. */
 export function Versions({ agent, onRestore }: { agent: Agent; onRestore: ((old: Agent) => void) | null }) {

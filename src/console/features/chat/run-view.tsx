@@ -34,7 +34,7 @@ export function RunView({ run, onAgain }: { run: LiveRun; onAgain?: (() => void)
         signInsOf(run).map(({ mcpId, mcpName }) => (
           <div key={mcpId} className="mt-2 flex flex-wrap items-center gap-3 rounded-lg border border-line px-3 py-2">
             <p className="min-w-0 flex-1" dir="auto">
-              {texts.mcps.connection.needed(mcpName)}
+              {texts.connection.needed(mcpName)}
             </p>
             <ConnectButton mcpId={mcpId} isForRun />
           </div>

@@ -7,7 +7,7 @@ import { readStored, store } from '../../lib/storage.ts'
 import { useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 
-const t = texts.mcps.connection
+const t = texts.connection
 
 type Mcp = Output<'mcps.get'>['mcp']
 

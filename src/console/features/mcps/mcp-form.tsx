@@ -8,8 +8,7 @@ import { Form } from '../../components/form.tsx'
 import { changedFields } from '../../lib/changes.ts'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-
-const t = texts.mcps
+import { mcps as t } from './texts.ts'
 
 export type Mcp = Output<'mcps.get'>['mcp']
 /** Transport of a server that people can add. Programs are declared by the operator. */

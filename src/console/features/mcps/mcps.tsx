@@ -15,8 +15,7 @@ import { useIsAdmin, useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { Connection, returnToRun } from './connection.tsx'
 import { DeleteMcp, type Mcp, McpForm } from './mcp-form.tsx'
-
-const t = texts.mcps
+import { mcps as t } from './texts.ts'
 
 type Mode = Mcp['permissions'][number]['mode']
 
@@ -95,7 +94,7 @@ function Opened({ id, outcome, onClose }: { id: string; outcome: string | undefi
 function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
   const [isAsked, setIsAsked] = useState(false)
   const tools = useQuery({ ...query('mcps.tools', { id: mcp.id }), enabled: isAsked, retry: false, staleTime: 60_000 })
-  const error = toFailure(tools.error).status === 409 ? new Error(t.connection.first) : tools.error
+  const error = toFailure(tools.error).status === 409 ? new Error(texts.connection.first) : tools.error
   const cache = useQueryClient()
   useEffect(() => {
     // A server that refuses the person's tokens ends the connection.
@@ -122,8 +121,8 @@ function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
       onInput={(event) => event.stopPropagation()}
       onChange={({ target }) => permit.mutate({ tool, mode: target.value as Mode | '' })}
     >
-      <option value="">{tool === '*' ? texts.agents.modes.allow : t.asDefault}</option>
-      {Object.entries(texts.agents.modes).map(([mode, label]) => (
+      <option value="">{tool === '*' ? texts.toolModes.modes.allow : t.asDefault}</option>
+      {Object.entries(texts.toolModes.modes).map(([mode, label]) => (
         <option key={mode} value={mode}>
           {label}
         </option>

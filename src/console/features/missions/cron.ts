@@ -1,6 +1,6 @@
-import { texts } from '../texts.ts'
+import { missions } from './texts.ts'
 
-const t = texts.missions.words
+const t = missions.words
 
 /** Reads a field with one number up to `most`, or several, or a range of them. Null for anything else. */
 function numbers(field: string, most: number): number[] | null {

@@ -16,8 +16,7 @@ import {
   toSchedule,
   toScheduleDraft,
 } from './schedule.tsx'
-
-const t = texts.missions
+import { missions as t } from './texts.ts'
 
 const toInput = <Draft extends { schedule: ScheduleDraft }>({ schedule, ...rest }: Draft) => ({
   ...rest,

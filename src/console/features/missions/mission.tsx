@@ -20,8 +20,7 @@ import { codeOf, Failure } from '../runs/failure.tsx'
 import { MissionForm } from './mission-form.tsx'
 import { Health } from './missions.tsx'
 import { describeSchedule, type Mission as MissionShape } from './schedule.tsx'
-
-const t = texts.missions
+import { missions as t } from './texts.ts'
 
 /** One mission: its goal, its schedule and its runs. */
 export function Mission() {

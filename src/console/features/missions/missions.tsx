@@ -6,12 +6,10 @@ import { ListPage } from '../../components/list-page.tsx'
 import { Ago } from '../../components/time.tsx'
 import { moment } from '../../lib/format.ts'
 import { everyMs, pages } from '../../queries.ts'
-import { texts } from '../../texts.ts'
 import { AgentName } from '../agents/names.ts'
 import { MissionForm } from './mission-form.tsx'
 import { describeSchedule, type Mission } from './schedule.tsx'
-
-const t = texts.missions
+import { missions as t } from './texts.ts'
 
 /** All missions with their health and the time of their next run. */
 export function Missions() {

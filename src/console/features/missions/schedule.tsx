@@ -2,12 +2,10 @@ import { useQuery } from '@tanstack/react-query'
 import { useDeferredValue } from 'react'
 import { callQuery, describeFailure, type Output, refusalOf } from '../../api.ts'
 import { Select, TextField } from '../../components/field.tsx'
-import { cronInWords } from '../../lib/cron.ts'
 import { moment } from '../../lib/format.ts'
 import { toNumber } from '../../lib/number.ts'
-import { texts } from '../../texts.ts'
-
-const t = texts.missions
+import { cronInWords } from './cron.ts'
+import { missions as t } from './texts.ts'
 
 export type Mission = Output<'missions.get'>['mission']
 export type Schedule = Mission['schedule']

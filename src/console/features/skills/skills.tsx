@@ -121,7 +121,7 @@ const toolOptions = (named: readonly string[]) => [
   ...BUILT_IN_TOOLS.map((value) => ({ value, label: value })),
   ...named
     .filter((name) => !(BUILT_IN_TOOLS as readonly string[]).includes(name))
-    .map((value) => ({ value, label: value, detail: texts.noSuchTool })),
+    .map((value) => ({ value, label: value, detail: texts.toolModes.noSuchTool })),
 ]
 
 function SkillForm({ skill, onClose }: { skill: Skill | null; onClose: () => void }) {

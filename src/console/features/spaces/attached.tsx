@@ -7,6 +7,7 @@ import { useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { AgentTicks } from '../agents/agent-picker.tsx'
 import { McpTicks, SkillTicks } from '../agents/attached-ticks.tsx'
+import { agents } from '../agents/texts.ts'
 import type { SpaceShape } from './spaces.tsx'
 
 const t = texts.spaces
@@ -53,7 +54,7 @@ export function Attached({ space, isReadOnly }: { space: SpaceShape; isReadOnly:
   return (
     <Form save={save} isReady={areIdsChanged || arePermissionsChanged} isReadOnly={isReadOnly} className="max-w-3xl">
       <p className="mb-4 text-soft">{t.attachedHelp}</p>
-      <AgentTicks label={texts.nav.agents} empty={texts.agents.emptyTitle} {...agentIds.ticks} />
+      <AgentTicks label={texts.nav.agents} empty={agents.emptyTitle} {...agentIds.ticks} />
       <SkillTicks {...skillIds.ticks} />
       <McpTicks {...mcpIds.ticks} />
       <ToolModes help={t.permissionsHelp} value={permissions} onChange={setPermissions} />
