@@ -1,4 +1,4 @@
-// The texts of the console, for translation. Each feature has its own part; settings, agents, missions and MCP servers have their own files.
+// The texts of the console, for translation. Settings, agents, missions and MCP servers have files of their own.
 
 const states = {
   standby: 'Idle',
@@ -249,6 +249,8 @@ export const texts = {
     reconnects: 'The connection is lost. Reconnecting…',
     emptyTitle: (agent: string) => `Write to ${agent}`,
     emptyText: 'There are no messages yet.',
+    agentGone: 'The agent of this chat is gone',
+    agentGoneText: 'It was archived, or you cannot use it any more. The chat can still be read.',
     goneTitle: 'This chat cannot be shown',
     goneText: 'It was deleted, or you have no access to it.',
     unsent: 'You have written this, and it was not sent:',

@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Browser, Page } from 'playwright-core'
+import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createMcp } from '../engine/tool-lab.ts'
 import {
@@ -14,6 +14,7 @@ import {
   leave,
   ownerOf,
   sendMessage,
+  setHidden,
   visit,
   watchWords,
 } from '../support/browser.ts'
@@ -27,13 +28,6 @@ import { startServer, type TestServer } from '../support/server.ts'
 
 /** An image of one pixel. */
 const DOT = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
-
-/** Puts a page into the background, or back: a browser without a screen shows all of its tabs. */
-const setHidden = (page: Page, isHidden: boolean) =>
-  page.evaluate((hidden) => {
-    Object.defineProperty(document, 'hidden', { value: hidden, configurable: true })
-    document.dispatchEvent(new Event('visibilitychange'))
-  }, isHidden)
 
 const words = (from: number, to: number) => Array.from({ length: to - from }, (_, index) => `w${from + index} `)
 
@@ -181,6 +175,42 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.goBack()
     await page.getByRole('main').getByRole('link', { name: 'New chat' }).last().waitFor()
     expect(await page.getByText('Half a thought').count()).toBe(0)
+    await leave(page)
+  })
+
+  it('can be read when its agent is gone, says so, and hands an unsent message to a new chat', async () => {
+    const body = { name: 'Leaving', systemPrompt: 'x' }
+    const [first, second] = await Promise.all(
+      [0, 1].map(async () => (await request(server, 'POST', '/api/v1/agents', { body })).body.id as string),
+    )
+    const execute = async (agentId: string, message: string, chatId?: string) =>
+      (await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body: { message, chatId } })).body
+    const { chatId } = await execute(first!, 'Remember me')
+    const { page, complaints } = await visit(browser, owner, `/app/chats/${chatId}`)
+    await composer(page).fill('Half a thought')
+    await request(server, 'DELETE', `/api/v1/agents/${first}`)
+    await sendMessage(page, 'Too late')
+    const notice = page.getByText('The agent of this chat is gone')
+    await notice.waitFor()
+    await page.getByText('Not sent. Agent not found').waitFor()
+    await page.getByText('Remember me').first().waitFor()
+    expect(await composer(page).count()).toBe(0)
+    for (const name of ['Try again', 'Edit the message', 'Answer again'])
+      expect([name, await page.getByRole('button', { name }).count()]).toEqual([name, 0])
+    expect(await page.locator('section > header').getByRole('link', { name: 'Leaving' }).count()).toBe(0)
+    await page.reload()
+    await page.getByRole('link', { name: 'Continue in a new chat' }).click()
+    await expect.poll(() => composer(page).inputValue()).toBe('Too late')
+    await composer(page).fill('')
+    // An agent that another client has chosen goes on to answer.
+    await execute(second!, 'And me', chatId)
+    await page.goto(`/app/chats/${chatId}`)
+    await composer(page).waitFor()
+    await sendMessage(page, 'Still there?')
+    await expect.poll(() => page.locator('[data-turn=assistant]').count()).toBe(2)
+    await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
+    expect(await notice.count()).toBe(0)
+    expect(complaints).toEqual([])
     await leave(page)
   })
 

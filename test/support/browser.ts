@@ -152,3 +152,10 @@ export async function watchWords(page: Page): Promise<() => Promise<string[]>> {
   })
   return async () => drops
 }
+
+/** Puts a page into the background, or back: a browser without a screen shows all of its tabs. */
+export const setHidden = (page: Page, isHidden: boolean): Promise<void> =>
+  page.evaluate((hidden) => {
+    Object.defineProperty(document, 'hidden', { value: hidden, configurable: true })
+    document.dispatchEvent(new Event('visibilitychange'))
+  }, isHidden)

@@ -47,10 +47,13 @@ export function useFoundAgents(text = '') {
 
 const NONE: Output<'agents.list'>['agents'] = []
 
+/** The begin of the keys of all {@link agentQuery}. */
+export const NAMED_AGENTS = ['agents.get', 'named']
+
 /** An agent that a person chooses or reads of: of the organization, or a public one of another. */
 export const agentQuery = (id: string) =>
   queryOptions({
-    queryKey: ['agents.get', 'named', id],
+    queryKey: [...NAMED_AGENTS, id],
     queryFn: async (): Promise<{ id: string; name: string; initialGreeting?: string | null; userId?: string }> => {
       const found = await callQuery('agents.get', { id }).catch((error) => {
         if (toFailure(error).status !== 404) throw error

@@ -16,6 +16,8 @@ type Props = {
   /** The visible messages. */
   way: readonly Place[]
   agentName: string
+  /** Whether the chat takes no more messages. */
+  isReadOnly: boolean
   /** Answers a question once more, in a new branch. */
   onAgain: (questionId: string) => void
   onEdit: (questionId: string, text: string) => void
@@ -29,7 +31,7 @@ type Row = { key: string; text: string; node: ReactNode }
  * The turns of a chat: listed messages with their runs, then messages that are not listed yet. One list with runs as
  * keys, so that an answer stays the same element while its run is followed, listed and ended.
  */
-export function Conversation({ chat, way, agentName, onAgain, onEdit, onChoose, onCancel }: Props) {
+export function Conversation({ chat, way, agentName, isReadOnly, onAgain, onEdit, onChoose, onCancel }: Props) {
   const { live, messages = [], running, unlisted, unasked, again, drop, mayStop } = chat
   const authorOf = useAuthors([...messages, ...unlisted])
   const onWay = useMemo(() => new Set(way.map(({ message }) => message.executionId)), [way])
@@ -37,7 +39,7 @@ export function Conversation({ chat, way, agentName, onAgain, onEdit, onChoose, 
     () => new Set(way.flatMap(({ message }) => (message.role === 'assistant' ? message.executionId : []))),
     [way],
   )
-  const againFor = (questionId: string | null) => (questionId ? () => onAgain(questionId) : undefined)
+  const againFor = (questionId: string | null) => (questionId && !isReadOnly ? () => onAgain(questionId) : undefined)
 
   const runRow = (run: LiveRun, onRunAgain?: () => void): Row => ({
     key: `answer-${run.executionId}`,
@@ -75,7 +77,7 @@ export function Conversation({ chat, way, agentName, onAgain, onEdit, onChoose, 
         siblings={siblings}
         busy={run?.status === 'running'}
         onChoose={(id) => onChoose(message.parentId ?? '', id)}
-        onEdit={(text) => onEdit(message.id, text)}
+        onEdit={isReadOnly ? undefined : (text) => onEdit(message.id, text)}
         onAgain={againFor(message.id)}
         onlyQuestion={!hasAnswer && !run}
       />
@@ -113,7 +115,7 @@ export function Conversation({ chat, way, agentName, onAgain, onEdit, onChoose, 
       <OutgoingTurn
         one={one}
         author={authorOf(one)}
-        onAgain={() => again(one)}
+        onAgain={isReadOnly ? undefined : () => again(one)}
         onDrop={() => drop(one.key)}
         onCancel={executionId && run && mayStop(one) ? () => onCancel(executionId) : undefined}
         waits={waits}

@@ -1,8 +1,10 @@
 import { useCallback, useEffect, useSyncExternalStore } from 'react'
-import { callMutation, describeFailure } from '../../api.ts'
+import { callMutation, describeFailure, toFailure } from '../../api.ts'
 import { newId } from '../../lib/id.ts'
 import { readStoredList, store } from '../../lib/storage.ts'
+import { queryClient } from '../../queries.ts'
 import { keepUnsaved } from '../../unsaved.ts'
+import { NAMED_AGENTS } from '../agents/names.ts'
 import type { Outgoing } from './waiting.ts'
 
 const NONE: readonly Outgoing[] = []
@@ -40,7 +42,11 @@ function attempt(chatId: string, { key, text, details }: Outgoing): void {
   patch(chatId, key, { error: null })
   callMutation('chats.send', { ...details, id: chatId, message: text, background: true, idempotencyKey: key }).then(
     ({ executionId }) => patch(chatId, key, { executionId }),
-    (error) => patch(chatId, key, { error: describeFailure(error) }),
+    (error) => {
+      patch(chatId, key, { error: describeFailure(error) })
+      // The agent may be gone.
+      if (toFailure(error).status === 404) void queryClient.invalidateQueries({ queryKey: NAMED_AGENTS })
+    },
   )
 }
 

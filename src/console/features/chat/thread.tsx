@@ -6,6 +6,7 @@ import { useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { Composer } from './composer.tsx'
 import { Conversation } from './conversation.tsx'
+import { GoneAgent, useIsAgentGone } from './gone-agent.tsx'
 import { GoneChat } from './gone-chat.tsx'
 import { NextSteps } from './next-steps.tsx'
 import { Scroller } from './scroller.tsx'
@@ -42,6 +43,8 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     return null
   }
 
+  const isAgentGone = useIsAgentGone(info?.agentId, way.at(-1)?.message.executionId)
+
   const problem = chat.gone ?? (messages ? null : history.error)
   if (problem && [403, 404].includes(toFailure(problem).status)) return <GoneChat chatId={chatId} />
   if (problem) {
@@ -61,16 +64,23 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   }
   return (
     <section className="flex min-h-0 min-w-0 flex-1 flex-col" aria-label={title}>
-      {header?.({ title, ownerId: info?.ownerId, agentId: info?.agentId ?? null, agentName, status })}
+      {header?.({
+        title,
+        ownerId: info?.ownerId,
+        agentId: isAgentGone ? null : (info?.agentId ?? null),
+        agentName,
+        status,
+      })}
       {!chat.connected && <Reconnecting />}
       <Scroller sent={chat.lastSent}>
         {history.isPending && <Loading lines={4} />}
         {history.error && messages && <Problem error={history.error} retry={() => history.refetch()} />}
-        {isEmpty && <Empty icon={Bot} title={t.emptyTitle(agentName)} text={t.emptyText} />}
+        {isEmpty && !isAgentGone && <Empty icon={Bot} title={t.emptyTitle(agentName)} text={t.emptyText} />}
         <Conversation
           chat={chat}
           way={way}
           agentName={agentName}
+          isReadOnly={isAgentGone}
           onAgain={regenerate.mutate}
           onEdit={(replaces, text) => say(text, [], { replaces })}
           onChoose={(parentId, id) => setChosen({ ...chosen, [parentId]: id })}
@@ -79,13 +89,17 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
         {messages && messages.length > 0 && messages.length <= 2 && running.length === 0 && header && <NextSteps />}
       </Scroller>
       <div className="mx-auto w-full max-w-3xl px-4 pb-4 print:hidden">
-        <Composer
-          isQuiet={!header}
-          draftKey={chatId}
-          placeholder={t.placeholder(agentName)}
-          onSend={say}
-          onStop={stoppable.length ? stop : null}
-        />
+        {isAgentGone ? (
+          <GoneAgent chatId={chatId} onStop={stoppable.length ? stop : null} />
+        ) : (
+          <Composer
+            isQuiet={!header}
+            draftKey={chatId}
+            placeholder={t.placeholder(agentName)}
+            onSend={say}
+            onStop={stoppable.length ? stop : null}
+          />
+        )}
       </div>
     </section>
   )

@@ -82,7 +82,7 @@ type QuestionProps = {
   siblings: readonly Message[]
   busy: boolean
   onChoose: (id: string) => void
-  onEdit: (text: string) => void
+  onEdit: ((text: string) => void) | undefined
   onAgain: (() => void) | undefined
   /** It has no answer. */
   onlyQuestion: boolean
@@ -97,7 +97,7 @@ export function QuestionTurn(props: QuestionProps) {
   if (draft !== null) wasEdited.current = true
   const cancel = () => (draft === message.content || confirm(texts.discard)) && setDraft(null)
   const index = siblings.findIndex(({ id }) => id === message.id)
-  if (draft !== null) {
+  if (draft !== null && onEdit) {
     return (
       <form
         className="rounded-2xl border border-accent bg-raised p-3"
@@ -139,13 +139,15 @@ export function QuestionTurn(props: QuestionProps) {
       <div className="flex min-h-8 items-center">
         <div className={ACTIONS}>
           <CopyButton text={message.content} />
-          <IconButton
-            label={t.editMessage}
-            icon={Pencil}
-            disabled={busy}
-            autoFocus={wasEdited.current}
-            onClick={() => setDraft(message.content)}
-          />
+          {onEdit && (
+            <IconButton
+              label={t.editMessage}
+              icon={Pencil}
+              disabled={busy}
+              autoFocus={wasEdited.current}
+              onClick={() => setDraft(message.content)}
+            />
+          )}
           {onlyQuestion && onAgain && <IconButton label={t.again} icon={RotateCcw} disabled={busy} onClick={onAgain} />}
         </div>
         {siblings.length > 1 && (
@@ -256,7 +258,7 @@ export const MessageEnd = ({ message, onAgain }: { message: Message; onAgain: ((
 type OutgoingProps = {
   one: Outgoing
   author: string | null
-  onAgain: () => void
+  onAgain: (() => void) | undefined
   onDrop: () => void
   onCancel: (() => void) | undefined
   waits: boolean
@@ -271,9 +273,11 @@ export function OutgoingTurn({ one, author, onAgain, onDrop, onCancel, waits }: 
       {one.error !== null ? (
         <div role="alert" className="flex flex-wrap items-center justify-end gap-2 text-danger">
           <span>{t.notSent(one.error)}</span>
-          <Button small onClick={onAgain}>
-            {texts.tryAgain}
-          </Button>
+          {onAgain && (
+            <Button small onClick={onAgain}>
+              {texts.tryAgain}
+            </Button>
+          )}
           <Button small kind="ghost" onClick={onDrop}>
             {t.discard}
           </Button>
