@@ -1,6 +1,6 @@
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
+import { type Door, hasBrowser, launch, leave, ownerOf, setHidden, visit } from '../support/browser.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -57,6 +57,36 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     const menu = page.locator('[data-status=in_progress]').getByRole('button', { name: 'Actions for Move me' })
     await menu.and(page.locator(':focus')).waitFor()
     await leave(page)
+  })
+
+  it('shows a message while it is read or cannot be seen, and then for its whole time', async () => {
+    const id = await create({ title: 'Read me' })
+    const { page } = await visit(browser, owner, '/app/tasks')
+    const message = page.getByText('Read me: In progress')
+    const close = page.getByRole('button', { name: 'Close' })
+    await page.locator(`[data-task="${id}"]`).waitFor()
+    await page.clock.install()
+    await page.clock.pauseAt(Date.now() + 60_000)
+    const later = async (seconds: number) => {
+      await page.clock.runFor(seconds * 1_000)
+      return message.count()
+    }
+    await page.getByRole('button', { name: 'Actions for Read me' }).click()
+    await page.getByRole('menuitem', { name: 'In progress' }).click()
+    await expect.poll(() => later(0.01)).toBe(1)
+    await message.hover()
+    expect(await later(60)).toBe(1)
+    await page.mouse.move(0, 700)
+    expect(await later(2)).toBe(1)
+    await close.focus()
+    expect(await later(60)).toBe(1)
+    await close.blur()
+    await setHidden(page, true)
+    expect(await later(60)).toBe(1)
+    await setHidden(page, false)
+    expect(await later(2)).toBe(1)
+    expect(await later(2)).toBe(0)
+    await page.context().close()
   })
 
   it('writes a task once, assigns it to an agent, runs it, and shows its result in place', async () => {

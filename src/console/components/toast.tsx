@@ -15,12 +15,24 @@ const set = (next: readonly Toast[]) => {
 }
 const dismiss = (id: number) => set(toasts.filter((toast) => toast.id !== id))
 
-/** Shows a message in a corner for a while, each text once. Failures stay longer. */
+/** Whether the person reads a message, or cannot see it. */
+const isHeld = () => document.hidden || document.querySelector('#toasts:is(:hover, :focus-within)') !== null
+
+/**
+ * Shows a message in a corner for a while, each text once. Failures stay longer. Its time begins anew after a pointer or
+ * the focus was on a message, or the tab was hidden.
+ */
 export function toast(text: string, kind: Toast['kind'] = 'good'): void {
   last += 1
   const id = last
   set([...toasts.filter((each) => each.text !== text).slice(-3), { id, text, kind }])
-  setTimeout(() => dismiss(id), kind === 'bad' ? 12_000 : 4_000)
+  const seconds = kind === 'bad' ? 12 : 4
+  let left = seconds
+  const timer = setInterval(() => {
+    left = isHeld() ? seconds : left - 1
+    if (left === 0) dismiss(id)
+    if (!toasts.some((each) => each.id === id)) clearInterval(timer)
+  }, 1_000)
 }
 
 export function Toasts() {
@@ -41,6 +53,7 @@ export function Toasts() {
   return (
     <div
       ref={box}
+      id="toasts"
       popover="manual"
       className="pointer-events-none fixed inset-auto top-3 right-4 left-4 m-0 flex w-auto flex-col items-center gap-2 overflow-visible border-0 bg-transparent p-0 text-ink"
     >

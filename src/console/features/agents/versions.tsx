@@ -66,7 +66,7 @@ function Diff({ before, after }: { before: Agent; after: Agent }) {
   return changed.map((name) => (
     <section key={name} className="mb-4 overflow-x-auto rounded-lg border border-line">
       <h3 className="border-line border-b bg-panel px-3 py-1.5 font-mono text-xs">{name}</h3>
-      <table className="w-full min-w-[36rem] table-fixed font-mono text-xs">
+      <table aria-label={name} className="w-full min-w-[36rem] table-fixed font-mono text-xs">
         <tbody>
           {diffLines(pretty(a[name] ?? ''), pretty(b[name] ?? '')).map(({ left, right }, index) => (
             // biome-ignore lint/suspicious/noArrayIndexKey: lines have no other name

@@ -113,13 +113,22 @@ function Parts({ entries }: { entries: readonly Entry[] }) {
   return (
     <>
       <Section title={t.byAgent}>
-        <Table head={t.agent} rows={rowsBy('agent').map((row) => ({ ...row, name: <AgentName id={row.key} /> }))} />
+        <Table
+          title={t.byAgent}
+          head={t.agent}
+          rows={rowsBy('agent').map((row) => ({ ...row, name: <AgentName id={row.key} /> }))}
+        />
       </Section>
       <Section title={t.byModel}>
-        <Table head={t.model} rows={rowsBy('model').map((row) => ({ ...row, name: row.key || t.unknownModel }))} />
+        <Table
+          title={t.byModel}
+          head={t.model}
+          rows={rowsBy('model').map((row) => ({ ...row, name: row.key || t.unknownModel }))}
+        />
       </Section>
       <Section title={t.byUser}>
         <Table
+          title={t.byUser}
           head={t.user}
           rows={rowsBy('user').map((row) => ({
             ...row,
@@ -153,12 +162,12 @@ type Row = Part & { name: ReactNode }
 const MAX_ROWS = 100
 
 /** The first rows of a table, and a button for more. */
-function Table({ head, rows }: { head: string; rows: readonly Row[] }) {
+function Table({ title, head, rows }: { title: string; head: string; rows: readonly Row[] }) {
   const [most, setMost] = useState(MAX_ROWS)
   return (
     // The keyboard must reach scrolling regions.
-    <div tabIndex={0} role="region" aria-label={head} className="max-h-96 overflow-auto rounded-xl border border-line">
-      <table className="w-full">
+    <div tabIndex={0} role="group" aria-label={title} className="max-h-96 overflow-auto rounded-xl border border-line">
+      <table className="w-full" aria-label={title}>
         <thead className="sticky top-0 bg-panel text-soft text-xs">
           <tr>
             <th className="px-4 py-2 text-left font-normal">{head}</th>
@@ -259,6 +268,7 @@ function OverTime({ entries, dates }: { entries: readonly Entry[]; dates: readon
         ))}
       </ul>
       <Table
+        title={t.overTime}
         head={t.date}
         rows={entries.toReversed().map((entry) => ({ key: entry.date, name: entry.date, ...entry }))}
       />
