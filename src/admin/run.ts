@@ -50,5 +50,5 @@ function describe(error: unknown, env: Record<string, string | undefined>): stri
     const remedy = troubleIn(error)?.detail ?? (env.DATABASE_URL && 'Start the database, or correct DATABASE_URL.')
     return [`The database cannot be used: ${line}`, remedy].filter(Boolean).join('. ')
   }
-  return error instanceof AppError && error.detail ? `${line}. ${error.detail}` : line
+  return error instanceof AppError && error.detail ? `${line.replace(/\.$/, '')}. ${error.detail}` : line
 }

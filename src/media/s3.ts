@@ -76,7 +76,11 @@ export async function createS3Storage(
   }
 
   async function* listKeys(Prefix: string) {
-    for await (const { Contents = [] } of paginateListObjectsV2({ client }, { Bucket, Prefix })) yield Contents
+    try {
+      for await (const { Contents = [] } of paginateListObjectsV2({ client }, { Bucket, Prefix })) yield Contents
+    } catch (error) {
+      refuse(error)
+    }
   }
 
   async function* listTrash(): AsyncGenerator<Trashed[]> {

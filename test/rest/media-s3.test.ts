@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { readdir, readlink } from 'node:fs/promises'
 import { createServer, type ServerResponse } from 'node:http'
 import { expect, test } from 'vitest'
+import { runAdmin } from '../../src/admin/run.ts'
 import { createFolder } from '../support/folder.ts'
 import { listen } from '../support/listen.ts'
 import { filesIn, upload } from '../support/multipart.ts'
@@ -71,6 +72,13 @@ test('while the bucket does not answer, media give 503, without leftovers or ope
   expect(await away.service.deps.db.media.count()).toBe(1)
   expect(await filesIn(`${away.folder}/media`)).toEqual([])
   expect((await request(away, 'GET', '/api/v1/media')).status).toBe(200)
+  for (const command of [['media-clean'], ['media-restore', 'all']]) {
+    const { code, err } = await runAdmin(command, { ...other.env, DATA_DIR: away.folder })
+    expect([code, err]).toEqual([
+      1,
+      expect.stringMatching(/retry\. The media storage does not answer \(ECONNREFUSED\)/),
+    ])
+  }
 })
 
 test('an upload is repeated if the bucket is busy or drops the connection, and not if it refuses', async () => {
