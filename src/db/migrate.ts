@@ -254,7 +254,11 @@ function read(folder: string, name: string): { sql: string; checksum: string } {
   return { sql, checksum: createHash('sha256').update(sql).digest('hex') }
 }
 
+/** PostgreSQL's codes of a table, type or function that another program has made in the schema. */
+const TAKEN = /^(42P07|42710|42723)$/
+
 function failure(name: string, cause: unknown): MigrationError {
-  const reason = cause instanceof Error ? cause.message : String(cause)
-  return new MigrationError(`The migration ${name} failed and was undone: ${reason}`, { cause })
+  const { message: reason = String(cause), code = '' } = cause as Partial<NodeJS.ErrnoException>
+  const wayOut = TAKEN.test(code) ? '. Give Muster a database of its own (DATABASE_URL)' : ''
+  return new MigrationError(`The migration ${name} failed and was undone: ${reason}${wayOut}`, { cause })
 }

@@ -530,6 +530,15 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     ])
   })
 
+  test('a database in which another program has a table of the same name is refused unchanged', async () => {
+    const url = await postgres.createDatabase()
+    await rows(url, 'CREATE TABLE "User" ("id" INTEGER)')
+    await expect(migratePostgresql(url)).rejects.toThrow(
+      /_init failed and was undone: .*"User" already exists\. Give Muster a database of its own \(DATABASE_URL\)$/,
+    )
+    expect(await rows(url, `SELECT "tablename" FROM "pg_tables" WHERE "schemaname" = 'public'`)).toEqual([['User']])
+  })
+
   /** Migrates a database that had these rows before the migration. */
   async function migrated(before: string, script: string): Promise<string> {
     const url = await postgres.createDatabase()
