@@ -190,8 +190,9 @@ export const texts = {
     assistant: 'Assistant',
     hello: (name: string) => (name ? `Hello ${name}` : 'Hello'),
     helloText: (agent: string) => `Write to ${agent}. The answer appears here as it is written.`,
-    offline:
-      'No model provider is set, so the built-in offline model answers: it repeats your message. Add a provider for real answers.',
+    offline: 'No model provider is set, so the built-in offline model answers: it repeats your message.',
+    addProvider: 'Add a provider for real answers.',
+    askForProvider: 'An admin of your organization can add one.',
     pickAgent: 'Talk to',
     talkTo: (name: string) => `Talk to ${name}. Pick another agent`,
     newAgent: 'New agent…',

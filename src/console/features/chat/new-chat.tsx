@@ -12,7 +12,7 @@ import { cn } from '../../lib/class-names.ts'
 import { newId } from '../../lib/id.ts'
 import { readStored, store } from '../../lib/storage.ts'
 import { query, useAction } from '../../queries.ts'
-import { useSession } from '../../session.ts'
+import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { AgentPicker } from '../agents/agent-picker.tsx'
 import { agentQuery, useFoundAgents } from '../agents/names.ts'
@@ -32,6 +32,7 @@ const MAX_CHOICE = 20
 export function NewChat() {
   useTitle(t.newChat)
   const { user } = useSession()
+  const isAdmin = useIsAdmin()
   const navigate = useNavigate()
   const { agent: wanted } = useSearch({ from: '/' })
   const { agents: listed, isPending, hasMore } = useFoundAgents()
@@ -131,7 +132,11 @@ export function NewChat() {
               />
             </Dialog>
           )}
-          {isOffline && <p className="mt-3 text-soft">{t.offline}</p>}
+          {isOffline && (
+            <p className="mt-3 text-soft">
+              {t.offline} {isAdmin ? t.addProvider : t.askForProvider}
+            </p>
+          )}
           <NextSteps />
         </div>
       </div>

@@ -96,7 +96,10 @@ export function Providers() {
   )
 }
 
-const NAMES = ['anthropic', 'openai', 'google', 'compatible']
+const NAMES = ['anthropic', 'openai', 'google', 'compatible'] as const
+
+/** The key of a server that needs none, which ignores it. */
+const NO_KEY = 'none'
 
 type Known = { name: string; baseUrl: string | null }
 
@@ -111,19 +114,30 @@ type FormProps = {
 /** Adds a provider, or replaces the key and the address of a known one. */
 function ProviderForm({ orgId, known, taken, onClose }: FormProps) {
   const names = NAMES.filter((each) => !taken.includes(each))
-  const [kind, setKind] = useState(known?.name.replace(/:.*/, '') ?? names[0] ?? 'custom')
+  const [kind, setKind] = useState<string>(known?.name.replace(/:.*/, '') ?? names[0] ?? 'custom')
   const [own, setOwn] = useState('')
   const [apiKey, setApiKey] = useState('')
   const [baseUrl, setBaseUrl] = useState(known?.baseUrl ?? '')
   const name = known?.name ?? (kind === 'custom' ? `compatible:${own.trim()}` : kind)
   const isCompatible = kind === 'custom' || kind === 'compatible'
   const save = useAction(
-    () => callMutation('providers.set', { orgId, name, apiKey, ...(baseUrl.trim() && { baseUrl: baseUrl.trim() }) }),
+    () =>
+      callMutation('providers.set', {
+        orgId,
+        name,
+        apiKey: apiKey || NO_KEY,
+        ...(baseUrl.trim() && { baseUrl: baseUrl.trim() }),
+      }),
     { changes: ['providers.', 'models.'], done: t.saved, quiet: true, onDone: onClose },
   )
+  // An empty key would replace a stored one.
+  const isKeyNeeded = known !== null || !isCompatible
   const isTaken = !known && taken.includes(name)
   const isReady =
-    apiKey !== '' && !isTaken && (kind !== 'custom' || own.trim() !== '') && (!isCompatible || baseUrl.trim() !== '')
+    (apiKey !== '' || !isKeyNeeded) &&
+    !isTaken &&
+    (kind !== 'custom' || own.trim() !== '') &&
+    (!isCompatible || baseUrl.trim() !== '')
   return (
     <Dialog
       open
@@ -135,7 +149,10 @@ function ProviderForm({ orgId, known, taken, onClose }: FormProps) {
         {!known && (
           <Select
             label={t.name}
-            options={[...names.map((value) => ({ value, label: value })), { value: 'custom', label: t.custom }]}
+            options={[
+              ...names.map((value) => ({ value, label: t.kinds[value] })),
+              { value: 'custom', label: t.custom },
+            ]}
             value={kind}
             onChange={({ target }) => setKind(target.value)}
           />
@@ -154,9 +171,9 @@ function ProviderForm({ orgId, known, taken, onClose }: FormProps) {
         <TextField
           label={t.apiKey}
           field="apiKey"
-          help={isCompatible ? t.noKeyHelp : t.apiKeyHelp}
+          help={isKeyNeeded ? t.apiKeyHelp : t.keyIfNeededHelp}
           type="password"
-          required
+          required={isKeyNeeded}
           autoComplete="new-password"
           value={apiKey}
           onChange={({ target }) => setApiKey(target.value)}
@@ -164,7 +181,7 @@ function ProviderForm({ orgId, known, taken, onClose }: FormProps) {
         <TextField
           label={t.baseUrl}
           field="baseUrl"
-          help={isCompatible ? null : t.baseUrlHelp}
+          help={isCompatible ? t.baseUrlExample : t.baseUrlHelp}
           type="url"
           required={isCompatible}
           value={baseUrl}
