@@ -67,3 +67,13 @@ test.runIf(existsSync('/dev/full'))('a full disk does not stop the caller', () =
   const log = createLog('info', createDestination(openSync('/dev/full', 'w')))
   expect(() => log.info('lost')).not.toThrow()
 })
+
+test('of an error it has the reasons and codes, and nothing that a library has added to it', () => {
+  const lines: string[] = []
+  const log = createLog('info', { write: (line) => void lines.push(line) })
+  const refused = Object.assign(new Error('Refused'), { code: 'E403', body: 'canary', cause: { token: 'canary' } })
+  log.error({ err: new AggregateError([refused, new Error('Away', { cause: refused })], 'Both failed') }, 'x')
+  expect(lines.join()).not.toContain('canary')
+  const errors = [{ message: 'Refused', code: 'E403' }, { message: 'Away: Refused' }]
+  expect(JSON.parse(lines[0]!).err).toMatchObject({ message: 'Both failed', aggregateErrors: errors })
+})

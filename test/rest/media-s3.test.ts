@@ -95,9 +95,13 @@ test('an upload is repeated if the bucket is busy or drops the connection, and n
   )
   const { status, body } = await upload(strange, 'worth a repetition')
   expect([status, answers]).toEqual([200, []])
-  answers.push((res) => res.writeHead(403).end('<Error><Code>AccessDenied</Code></Error>'))
+  const quoted = '<CanonicalRequest>x-amz-security-token:canary</CanonicalRequest><Token-0>canary</Token-0>'
+  answers.push((res) => res.writeHead(403).end(`<Error><Code>AccessDenied</Code>${quoted}</Error>`))
   const refused = await upload(strange, 'x')
   expect([refused.status, refused.body.detail]).toEqual([503, expect.stringMatching(/AccessDenied.*S3_BUCKET/)])
+  // Buckets quote the request that they refuse, with the token of its session.
+  expect(strange.logs.filter((line) => line.includes('canary'))).toEqual([])
+  expect(strange.logs.join('')).toContain('"type":"AccessDenied"')
   // A lost file would be a 500 that asks for a new upload.
   const lost = await request(strange, 'GET', `/api/v1/media/${body.id}/content`)
   expect([lost.status, lost.body.detail]).toEqual([503, expect.stringContaining('NoSuchBucket')])
