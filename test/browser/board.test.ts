@@ -59,6 +59,22 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     await leave(page)
   })
 
+  it('keeps the focus of a keyboard in its column when the last card there is deleted', async () => {
+    const id = await create({ title: 'Delete me' })
+    await request(server, 'PATCH', `/api/v1/tasks/${id}`, { body: { status: 'cancelled' } })
+    const { page } = await visit(browser, owner, '/app/tasks')
+    await page.getByRole('button', { name: 'Actions for Delete me' }).focus()
+    await page.keyboard.press('Enter')
+    await page.getByRole('menuitem').and(page.locator(':focus')).waitFor()
+    await page.keyboard.press('End')
+    await page.keyboard.press('Enter')
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete the task' }).focus()
+    await page.keyboard.press('Enter')
+    await page.getByRole('group', { name: 'Cancelled' }).and(page.locator(':focus')).waitFor()
+    await page.getByText('Delete me').waitFor({ state: 'detached' })
+    await leave(page)
+  })
+
   it('shows a message while it is read or cannot be seen, and then for its whole time', async () => {
     const id = await create({ title: 'Read me' })
     const { page } = await visit(browser, owner, '/app/tasks')

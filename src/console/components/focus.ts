@@ -18,7 +18,8 @@ function successor(control: Element, parent: Element, index: number): HTMLElemen
   if (again) return again.matches(FOCUSABLE) ? again : nearest(again.parentElement ?? parent, 0)
   const composer = parent.closest('section, form')?.querySelector<HTMLTextAreaElement>('[data-composer]')
   if (composer?.form?.contains(parent)) return composer
-  const near = nearest(parent, index)
+  // A list that scrolls takes the focus itself when it is empty.
+  const near = nearest(parent, index) ?? (parent.matches(FOCUSABLE) ? (parent as HTMLElement) : null)
   return (control.isConnected || parent.matches('ul, ol, tbody') ? (near ?? composer) : (composer ?? near)) ?? main
 }
 
