@@ -89,7 +89,7 @@ export function createAttempt(deps: Deps, { pushBody, disable, onResult }: Optio
     const sent = await sender.send(url, headers, body, over.signal)
     // An attempt that this process gave up is made again by the next one.
     if (sent.status === null && over.signal.aborted) return void (await release(row))
-    await record(row, webhook, at, { ...sent, response: withoutAddress(sent.response, url, webhook.shownUrl) })
+    await record(row, webhook, at, { ...sent, response: withoutSecrets(sent.response, prepared) })
   }
 
   async function requestOf({ webhook, secrets, push }: Prepared, event: VisibleEvent, at: Date) {
@@ -179,11 +179,16 @@ const testOf = (row: DeliveryRow, { id, organizationId, description }: WebhookRo
   data: { id, title: description || 'The webhook works', description },
 })
 
-/** Removes an address that is a secret from an answer. Many servers repeat the path that they do not know. */
-function withoutAddress(response: string, url: string, shownUrl: string): string {
-  if (url === shownUrl) return response
+/**
+ * Removes the credentials of a push notification, and an address that is a secret, from an answer. Many servers repeat
+ * the path that they do not know, and some the whole request.
+ */
+function withoutSecrets(response: string, { url, webhook, push }: Prepared): string {
   const { pathname, search } = new URL(url)
-  return scrubber([url, pathname + search, pathname, pathname.split('/').at(-1) ?? ''])(response, true)
+  const address = [url, pathname + search, pathname, pathname.split('/').at(-1) ?? '']
+  // A scheme may stand before credentials.
+  const credentials = Object.values(push?.headers ?? {}).flatMap((value) => [value, value.replace(/^\S+ /, '')])
+  return scrubber([...(url === webhook.shownUrl ? [] : address), ...credentials])(response, true)
 }
 
 /** Cuts the long texts of an event that is too long to be sent whole. */

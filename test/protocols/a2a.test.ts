@@ -316,6 +316,20 @@ describe.each(['1.0', '0.3'] as const)('push notifications of version %s', (vers
     expect(JSON.stringify(known)).not.toContain('YTpi')
   })
 
+  it('leave no credentials in the database if their receiver repeats them', async () => {
+    receiver.answer = (response, { headers }) => response.end(JSON.stringify(headers))
+    const fields = { token: 'canary-token', authentication: { scheme: 'Bearer', credentials: 'canary-key' } }
+    const { config: taskPushNotificationConfig } = config(fields)
+    const client = await connect(version)
+    const { id: executionId } = (await client.sendMessage(say('Hi', {}, { taskPushNotificationConfig }))) as Task
+    const where = { webhook: { executionId } }
+    const stored = async () =>
+      JSON.stringify(await server.service.deps.db.webhookDelivery.findMany({ where, select: { attempts: true } }))
+    await expect.poll(stored).toContain('[removed]')
+    receiver.answer = null
+    expect(await stored()).not.toContain('canary')
+  })
+
   it('belong to their caller, are listed and deleted, and are no webhooks of the organization', async () => {
     const [client, ben] = [await connect(version), await server.member({ organization: 'Acme', role: 'admin' })]
     // The task waits until its notifications are set.
