@@ -6,9 +6,9 @@ import { unavailable } from '../../src/errors.ts'
 import { createCompaction } from '../../src/executions/engine/events/compaction.ts'
 import {
   createEventLog,
-  drain,
   type EventLog,
   type RunStream,
+  take,
   unsubscribe,
   waitForMore,
 } from '../../src/executions/engine/events/event-log.ts'
@@ -255,7 +255,7 @@ test('the last event arrives together with the end, or as soon as it is stored w
 test('the last event stays hidden until it is stored, even while earlier events are stored', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)
-  const subscriber = run.eventLog.subscribe(run.stream)
+  const subscriber = run.eventLog.subscribe(run.stream, 0)
   // It is appended between the write of earlier events and its acknowledgement.
   run.hooks.onStored = () => {
     run.hooks.onStored = () => {}
@@ -268,9 +268,9 @@ test('the last event stays hidden until it is stored, even while earlier events 
   }
   run.eventLog.append(run.stream, delta('Done.'))
   expect(await waitForMore(subscriber)).toBe(true)
-  expect(drain(subscriber).map(({ data }) => 'messageType' in data && data.messageType)).toEqual(['stream_event'])
+  expect(take(subscriber).map(({ data }) => 'messageType' in data && data.messageType)).toEqual(['stream_event'])
   await run.complete('Done.')
-  expect(drain(subscriber).map(({ event }) => event)).toEqual(['message', 'result'])
+  expect(take(subscriber).map(({ event }) => event)).toEqual(['message', 'result'])
 })
 
 test('a subscriber that does not read holds at most 256 KiB, and then reads from the database', async () => {
@@ -278,11 +278,28 @@ test('a subscriber that does not read holds at most 256 KiB, and then reads from
   const run = await puppet(lab)
   run.eventLog.append(run.stream, delta('Done.'))
   await run.eventLog.flush()
-  const subscriber = run.eventLog.subscribe(run.stream)
+  const subscriber = run.eventLog.subscribe(run.stream, 0)
   for (let count = 0; count < 25; count++) run.eventLog.append(run.stream, delta('x'.repeat(5_000)))
   expect(subscriber.waiting).toHaveLength(25)
   run.eventLog.append(run.stream, delta('x'.repeat(5_000)))
   expect(subscriber.waiting).toEqual([])
+  expect(await waitForMore(subscriber)).toBe(false)
+  await run.complete('Done.')
+})
+
+test('a subscriber takes a long queue in parts, and what waited before it counts', async () => {
+  await using lab = await startLab()
+  const run = await puppet(lab)
+  run.eventLog.append(run.stream, delta('Done.'))
+  await run.eventLog.flush()
+  const { lastPublishedSeq: stored } = run.stream
+  for (let count = 0; count < 40; count++) run.eventLog.append(run.stream, delta('x'.repeat(5_000)))
+  const subscriber = run.eventLog.subscribe(run.stream, stored + 10)
+  const [first, rest] = [take(subscriber), take(subscriber)]
+  expect([first.length, rest.length, subscriber.size]).toEqual([13, 13, 4 * 10_200])
+  expect([...first, ...rest].map(({ seq }) => seq)).toEqual(Array.from({ length: 26 }, (_, at) => stored + 11 + at))
+  // With what waited already, these are too many.
+  for (let count = 0; count < 22; count++) run.eventLog.append(run.stream, delta('x'.repeat(5_000)))
   expect(await waitForMore(subscriber)).toBe(false)
   await run.complete('Done.')
 })
@@ -389,7 +406,7 @@ test('an outage causes no write per token, and all tokens are stored afterwards'
   try {
     const eventLog = createEventLog({ db, clock: lab.clock, log, owner: 'the test', ...hooks })
     const stream = eventLog.open(run.row, () => {})
-    const subscriber = eventLog.subscribe(stream)
+    const subscriber = eventLog.subscribe(stream, 0)
     const first = waitForMore(subscriber)
     for (let index = 0; index < 50; index++) {
       eventLog.append(stream, delta('word '))
@@ -399,7 +416,7 @@ test('an outage causes no write per token, and all tokens are stored afterwards'
     away = false
     vi.advanceTimersByTime(500)
     expect(await first).toBe(true)
-    expect(drain(subscriber)).toHaveLength(50)
+    expect(take(subscriber)).toHaveLength(50)
     unsubscribe(subscriber)
   } finally {
     vi.useRealTimers()

@@ -21,6 +21,8 @@ const MAX_IN_TRANSACTION = 500
 export const SEQ_BLOCK = 256
 /** Maximum size of a subscriber's queue (bytes, estimated). Beyond it the subscriber reads from the database. */
 const MAX_WAITING = 256 * 1024
+/** Size of a queue after which only a part of it is taken (bytes, estimated). A slow reader occupies the memory of it. */
+const MAX_TAKEN = 128 * 1024
 
 /** A run is compacted if it has more segments than this, of a smaller average size (bytes, estimated). */
 const MANY_SEGMENTS = 16
@@ -61,7 +63,8 @@ export type EventLog = {
    */
   close(stream: RunStream, ended: ExecutionRow | null): void
   find(executionId: string): RunStream | undefined
-  subscribe(stream: RunStream): Subscriber
+  /** Subscribes to the events after a number. Those that are not stored yet wait already. */
+  subscribe(stream: RunStream, after: number): Subscriber
   /** Writes all waiting events. Tries once. */
   flush(): Promise<void>
   /** Sends all subscribers to the database. */
@@ -81,12 +84,15 @@ export const waitForMore = (subscriber: Subscriber): Promise<boolean> =>
     else subscriber.wake = resolve
   })
 
-/** Returns and empties the subscriber's queue. */
-export function drain(subscriber: Subscriber): readonly ExecutionEvent[] {
-  const events = subscriber.waiting
-  subscriber.waiting = []
-  subscriber.size = 0
-  return events
+/** Takes the events that wait for the subscriber, or the first ones of a long queue. */
+export function take(subscriber: Subscriber): readonly ExecutionEvent[] {
+  const { waiting, size } = subscriber
+  let taken = size
+  let count = waiting.length
+  if (size > MAX_TAKEN) for (taken = 0, count = 0; taken < MAX_TAKEN; count++) taken += sizeOf(waiting[count]!)
+  subscriber.waiting = waiting.slice(count)
+  subscriber.size = size - taken
+  return count === waiting.length ? waiting : waiting.slice(0, count)
 }
 
 /** Ends the subscriber. */
@@ -327,9 +333,10 @@ export function createEventLog(deps: EventLogDeps): EventLog {
         subscriber.wake?.(subscriber.waiting.length > 0)
       }
     },
-    subscribe(stream) {
-      const waiting = stream.unpersisted.filter(({ seq }) => seq <= stream.lastPublishedSeq)
-      const subscriber: Subscriber = { stream, waiting, size: 0, isEnded: false, wake: null }
+    subscribe(stream, after) {
+      const waiting = stream.unpersisted.filter(({ seq }) => seq > after && seq <= stream.lastPublishedSeq)
+      const size = waiting.reduce((sum, event) => sum + sizeOf(event), 0)
+      const subscriber: Subscriber = { stream, waiting, size, isEnded: false, wake: null }
       stream.subscribers = stream.subscribers.concat(subscriber)
       if (stream.unpersisted.length && isAwaited(stream)) schedule(true)
       return subscriber

@@ -2,7 +2,7 @@ import type { Db } from '../../../db/client.ts'
 import { stoppedBeforeEnd, throwRefusal } from '../../../errors.ts'
 import { raceAbort } from '../../../lib/race-abort.ts'
 import type { Live } from '../run/live.ts'
-import { drain, type EventLog, hasStored, unsubscribe, waitForMore } from './event-log.ts'
+import { type EventLog, hasStored, take, unsubscribe, waitForMore } from './event-log.ts'
 import {
   EDGE_COLUMNS,
   type Edge,
@@ -48,7 +48,7 @@ export async function* followRun(
   if (last < META_SEQ) yield fresh([metaEvent(row)])
   while (!signal.aborted && !deps.stopped.aborted) {
     const stream = deps.eventLog.find(row.id)
-    const subscriber = stream && deps.eventLog.subscribe(stream)
+    const subscriber = stream && deps.eventLog.subscribe(stream, last)
     // A local run ends with this process, and its subscribers get that end.
     const notice = subscriber ? null : deps.notices.expect(row.id, AbortSignal.any([signal, deps.stopped]))
     const stop = () => subscriber && unsubscribe(subscriber)
@@ -71,7 +71,7 @@ export async function* followRun(
         return
       }
       while (subscriber && (await waitForMore(subscriber))) {
-        const news = fresh(drain(subscriber))
+        const news = fresh(take(subscriber))
         if (news.length) yield news
         if (news.some(isTerminal)) return
       }
