@@ -304,6 +304,20 @@ test('a subscriber takes a long queue in parts, and what waited before it counts
   await run.complete('Done.')
 })
 
+test('a subscriber that was sent to the database between its wake and its read takes nothing', async () => {
+  await using lab = await startLab()
+  const run = await puppet(lab)
+  run.eventLog.append(run.stream, delta('Done.'))
+  await run.eventLog.flush()
+  const subscriber = run.eventLog.subscribe(run.stream, run.stream.lastPublishedSeq)
+  const more = waitForMore(subscriber)
+  for (let count = 0; count < 30; count++) run.eventLog.append(run.stream, delta('x'.repeat(5_000)))
+  expect(await more).toBe(true)
+  expect(take(subscriber)).toEqual([])
+  expect(await waitForMore(subscriber)).toBe(false)
+  await run.complete('Done.')
+})
+
 test('a subscriber of an ended run gets all events, even before this process learns of the end', async () => {
   await using lab = await startLab()
   const run = await puppet(lab)

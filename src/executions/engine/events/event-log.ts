@@ -357,6 +357,7 @@ const isAwaited = ({ blocked, subscribers, reservation }: RunStream): boolean =>
 function sendToDatabase(subscriber: Subscriber): void {
   subscriber.isEnded = true
   subscriber.waiting = []
+  subscriber.size = 0
   subscriber.wake?.(false)
 }
 
