@@ -36,9 +36,14 @@ export const NO_ANSWER = '[The turn ended here, without an answer]'
 /** Stands for contents that the content filter of a provider has blocked. */
 export const BLOCKED = '[Left out: the content filter of the provider blocked it]'
 
-/** Returns whether a message stands for a question whose run was blocked. */
-export const isBlocked = ({ role, content }: LanguageModelV4Message): boolean =>
-  role === 'user' && content.some((part) => part.type === 'text' && part.text === BLOCKED)
+/** Marks the message that stands for a question whose run was blocked. */
+export const AS_BLOCKED: { providerOptions: SharedV4ProviderOptions } = {
+  providerOptions: { [ORIGIN]: { isBlocked: true } },
+}
+
+/** Returns whether a message is marked with {@link AS_BLOCKED}. */
+export const isBlocked = ({ providerOptions }: LanguageModelV4Message): boolean =>
+  providerOptions?.[ORIGIN]?.isBlocked === true
 
 const NO_RESULT = 'The run ended before the tool answered'
 /** Placed between tool results and their pictures for providers that accept pictures from a user only. */

@@ -8,7 +8,7 @@ import { type ExecutionRow, textOf } from '../events/events.ts'
 import type { Overrides } from '../queue/accept.ts'
 import type { AgentRow } from '../queue/claims.ts'
 import { type Attached, readAttachments } from './attachments.ts'
-import { NO_ANSWER, referringTo, summaryMessage, writtenBy } from './history.ts'
+import { AS_BLOCKED, NO_ANSWER, referringTo, summaryMessage, writtenBy } from './history.ts'
 import type { CallRecord, Replay } from './steps.ts'
 import {
   type HistoryRow,
@@ -16,6 +16,7 @@ import {
   maxHistoryOf,
   readHistory,
   readSummarized,
+  wasBlocked,
   withoutBlocked,
 } from './stored-history.ts'
 import type { Warn } from './warnings.ts'
@@ -25,7 +26,7 @@ type UserContent = Extract<LanguageModelV4Message, { role: 'user' }>['content']
 type PromptDeps = { db: Db; storage: MediaStorage; settings: Settings }
 
 /** An earlier message of the prompt, with its attachments. */
-type Past = Pick<HistoryRow, 'role' | 'content' | 'toolCalls' | 'replay'> & { attached: Attached }
+type Past = HistoryRow & { attached: Attached }
 
 /** An earlier turn: a question and its answer. */
 export type PastTurn = {
@@ -86,13 +87,9 @@ export async function buildPrompt(
 const UNANSWERED: LanguageModelV4Message = { role: 'assistant', content: [{ type: 'text', text: NO_ANSWER }] }
 
 /** Returns an earlier message as messages of the prompt. */
-function toMessages(
-  { role, content, toolCalls, replay }: Past,
-  index: number,
-  withCalls: boolean,
-  files: UserContent,
-): LanguageModelV4Message[] {
-  if (role === 'user') return [{ role, content: [text(content), ...files] }]
+function toMessages(past: Past, index: number, withCalls: boolean, files: UserContent): LanguageModelV4Message[] {
+  const { role, content, toolCalls, replay } = past
+  if (role === 'user') return [{ role, content: [text(content), ...files], ...(wasBlocked(past) && AS_BLOCKED) }]
   if (replay && withCalls) return replayed(JSON.parse(replay), content, toolCalls, index)
   const answer: LanguageModelV4Message[] = content ? [{ role, content: [text(content)] }] : []
   return [...(withCalls && toolCalls.length ? recall(toolCalls, index) : []), ...answer]

@@ -86,12 +86,18 @@ export const isQuestion = ({ position, queueSeq }: Pick<HistoryRow, 'position' |
   Number(position) === Number(queueSeq) * 2 - 1
 
 /**
- * Returns a message without its contents if the content filter of a provider blocked its run, because the filter would
- * block every later prompt that has them. Keeps the names and inputs of its calls, and history that a client gave.
+ * Returns whether the content filter of a provider blocked the run of a message, unless it is history that a client
+ * gave.
+ */
+export const wasBlocked = ({ position, queueSeq, errorCode }: HistoryRow): boolean =>
+  errorCode === 'content_filtered' && Number(position) >= Number(queueSeq) * 2 - 1
+
+/**
+ * Returns a message without its contents if its run was blocked, because the filter would block every later prompt that
+ * has them. Keeps the names and inputs of its calls.
  */
 export function withoutBlocked(row: HistoryRow): HistoryRow {
-  const isOfRun = Number(row.position) >= Number(row.queueSeq) * 2 - 1
-  if (row.errorCode !== 'content_filtered' || !isOfRun) return row
+  if (!wasBlocked(row)) return row
   if (row.role === 'user') return { ...row, content: BLOCKED, mediaIds: [], files: [] }
   const toolCalls = row.toolCalls.map(({ result, ...call }) => ({ ...call, result: result === null ? null : BLOCKED }))
   return { ...row, content: '', replay: null, toolCalls }
