@@ -47,6 +47,11 @@ export type Deps = {
   readonly storage: MediaStorage
   /** Bytes of unfinished uploads in this process, by organization. */
   readonly uploads: Map<string, number>
+  /**
+   * Refreshes of OAuth tokens in progress. The database stays open until they end, because their answers may have the
+   * only valid tokens.
+   */
+  readonly tokenRefreshes: Set<Promise<void>>
   readonly pause: Pause
   readonly telemetry: Telemetry
   /** Null if no identity provider is configured. */

@@ -34,8 +34,8 @@ import { type Clock, systemClock } from './lib/clock.ts'
 import { createServer } from './lib/net/http.ts'
 import { onceDone } from './lib/once.ts'
 import { hostsOf } from './lib/postgres-url.ts'
+import { raceAbort } from './lib/race-abort.ts'
 import { createMailer } from './mail/service.ts'
-import { settleRefreshes } from './mcps/oauth/connections.ts'
 import { createOperatorServers } from './mcps/operator.ts'
 import { installationId } from './media/installation.ts'
 import { removeLeftovers } from './media/leftovers.ts'
@@ -131,6 +131,7 @@ export async function startService(
     log,
     storage: storage ?? noStorage,
     uploads: new Map<string, number>(),
+    tokenRefreshes: new Set<Promise<void>>(),
     pause,
     bus,
     models,
@@ -189,7 +190,7 @@ export async function startService(
   cleanup.defer(async () => {
     const patience = AbortSignal.timeout(settings.DRAIN_TIMEOUT)
     await Promise.all([scheduler?.stop(), engine.drain()])
-    await settleRefreshes(db, patience)
+    await raceAbort(Promise.allSettled(deps.tokenRefreshes), patience)
   })
   // Recovery starts after listening, so that a server that fails to start repeatedly takes over no runs. The lock
   // proves that no other server uses the file, so all of its runs are orphaned.

@@ -6,7 +6,7 @@ import type { Deps } from '../../deps.ts'
 import { AuthorizationNeeded } from '../../executions/engine/run/abort.ts'
 import { retryWhileUnavailable } from '../../executions/engine/run/retry.ts'
 import { newId } from '../../lib/id.ts'
-import { abortable, raceAbort } from '../../lib/race-abort.ts'
+import { abortable } from '../../lib/race-abort.ts'
 import { AuthorizationProblem, LATE } from '../client/unreachable.ts'
 import type { Grant } from './authorization.ts'
 import { includesScope, joinScopes } from './scope.ts'
@@ -26,7 +26,7 @@ const LEASE = 120_000
 /** Interval at which a server looks whether another one has finished a refresh (ms). */
 const POLL = 100
 
-export type ConnectionDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey' | 'clock' | 'log'>
+export type ConnectionDeps = Pick<Deps, 'db' | 'settings' | 'wrappingKey' | 'clock' | 'log' | 'tokenRefreshes'>
 
 /** The columns of an MCP server that decide which tokens it gets. */
 export type OAuthServer = Pick<
@@ -211,28 +211,16 @@ async function tokenUntil(
       },
       data: lease,
     })
-    if (count) await abortable(tracked(db, refresh(deps, server, row, grant, refreshId)), signal)
+    if (count) await abortable(tracked(deps, refresh(deps, server, row, grant, refreshId)), signal)
     else await sleep(POLL, undefined, { signal })
     isFresh = count > 0
   }
 }
 
-/** The refreshes in progress, by database. */
-const refreshes = new WeakMap<Deps['db'], Set<Promise<void>>>()
-
 /** Counts a refresh among those in progress until it has ended. */
-function tracked(db: Deps['db'], refreshed: Promise<void>): Promise<void> {
-  const all = refreshes.get(db) ?? new Set()
-  refreshes.set(db, all.add(refreshed))
-  return refreshed.finally(() => all.delete(refreshed))
-}
-
-/**
- * Waits for the refreshes in progress, because their answers may have the only valid tokens. Used before the database is
- * closed. Ends early if the signal aborts.
- */
-export async function settleRefreshes(db: Deps['db'], signal: AbortSignal): Promise<void> {
-  await raceAbort(Promise.allSettled(refreshes.get(db) ?? []), signal)
+function tracked({ tokenRefreshes }: ConnectionDeps, refreshed: Promise<void>): Promise<void> {
+  tokenRefreshes.add(refreshed)
+  return refreshed.finally(() => tokenRefreshes.delete(refreshed))
 }
 
 /** Refreshes tokens under the lease `refreshId`, and stores them even if nobody waits for them any more. */
