@@ -12,6 +12,13 @@ export function raceAbort<T>(
   })
 }
 
+/** Resolves with the promise's value, or with undefined if it takes longer than `limit` (ms). */
+export function raceTimeout<T>(promise: Promise<T>, limit: number): Promise<T | undefined> {
+  const { promise: late, resolve } = Promise.withResolvers<undefined>()
+  const timer = setTimeout(resolve, limit)
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer))
+}
+
 /** Resolves or rejects like the promise, or rejects with the signal's reason if that comes first. */
 export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {

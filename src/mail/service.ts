@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { Transporter } from 'nodemailer'
 import type { Logger } from 'pino'
 import { onceDone } from '../lib/once.ts'
-import { raceAbort } from '../lib/race-abort.ts'
+import { raceTimeout } from '../lib/race-abort.ts'
 import { scrubber } from '../lib/scrub.ts'
 import { percentDecoded } from '../lib/text.ts'
 import type { Pause } from '../pause.ts'
@@ -122,7 +122,7 @@ export function createMailer(settings: Settings, log: Logger, pause: Pick<Pause,
     },
     async stop() {
       stopping.abort()
-      await raceAbort(Promise.all(sending), AbortSignal.timeout(PATIENCE))
+      await raceTimeout(Promise.all(sending), PATIENCE)
       if (sending.size) log.warn({ mails: sending.size }, 'mails were not sent: the mail server does not answer')
       transport?.close()
     },

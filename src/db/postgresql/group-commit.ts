@@ -1,3 +1,4 @@
+import { raceTimeout } from '../../lib/race-abort.ts'
 import type { Statement } from '../fast-path/index.ts'
 import { combine } from './combine.ts'
 import { type Connections, isOfStatement } from './pool.ts'
@@ -69,10 +70,7 @@ export function createGroupCommit({ take, give }: Connections, prepare: Prepare,
     isScheduled = false
     while (waiting.length && executing < MAX_GROUPS) {
       executing++
-      const patience = Promise.withResolvers<void>()
-      const timer = setTimeout(patience.resolve, PATIENCE)
-      void Promise.race([execute(nextGroup()), patience.promise]).then(() => {
-        clearTimeout(timer)
+      void raceTimeout(execute(nextGroup()), PATIENCE).then(() => {
         executing--
         start()
       })

@@ -1,5 +1,6 @@
 import { Client } from 'pg'
 import { choosesHost, splitHosts } from '../../lib/postgres-url.ts'
+import { raceTimeout } from '../../lib/race-abort.ts'
 
 /** Maximum time in which a host answers (ms), and in which others answer after the first one that accepts writes. */
 const PATIENCE = 3_000
@@ -35,22 +36,13 @@ export async function findWritableHost(url: string): Promise<string> {
   })
   const all = Promise.all(asked)
   await Promise.race([first.promise, all])
-  await withinTime(all, MORE_PATIENCE)
+  await raceTimeout(all, MORE_PATIENCE)
   const latest = Math.max(...found.map(({ timeline }) => timeline))
   const chosen = urls.find((each) => found.some((one) => one.url === each && one.timeline === latest))
   if (chosen) return chosen
   // A wrong password is a wrong password on every host, and is reported as such.
   if (failures.length === urls.length) throw failures[0]!
   throw new NoWritableHost('No host of the database accepts writes: all that answer are standbys')
-}
-
-const withinTime = async (work: Promise<unknown>, time: number): Promise<void> => {
-  let timer: NodeJS.Timeout | undefined
-  const late = new Promise((resolve) => {
-    timer = setTimeout(resolve, time)
-  })
-  await Promise.race([work, late])
-  clearTimeout(timer)
 }
 
 /** Returns the timeline of a server that accepts writes, or null for a standby and a read-only server. */

@@ -6,7 +6,7 @@ import type { Clock } from '../../lib/clock.ts'
 import { isUnavailable } from '../../lib/database-errors.ts'
 import { newId } from '../../lib/id.ts'
 import { onceDone } from '../../lib/once.ts'
-import { raceAbort } from '../../lib/race-abort.ts'
+import { raceAbort, raceTimeout } from '../../lib/race-abort.ts'
 import type { MediaStorage } from '../../media/storage.ts'
 import type { Pause } from '../../pause.ts'
 import type { Settings } from '../../settings.ts'
@@ -355,7 +355,7 @@ export function createEngine(deps: EngineDeps): Engine {
       maintenance.stop()
       for (const unsubscribe of subscriptions) unsubscribe()
       notices.stop()
-      await raceAbort(handBack(), AbortSignal.timeout(HAND_BACK_PATIENCE))
+      await raceTimeout(handBack(), HAND_BACK_PATIENCE)
     },
   }
   return engine

@@ -15,7 +15,7 @@ import {
 } from '@modelcontextprotocol/client'
 import packageJson from '../../../package.json' with { type: 'json' }
 import { parseJson } from '../../lib/json.ts'
-import { abortable } from '../../lib/race-abort.ts'
+import { abortable, raceTimeout } from '../../lib/race-abort.ts'
 import { isObject } from '../../lib/unknown.ts'
 import { NO_CODE } from './mend-message.ts'
 import { createMeter } from './message-rate.ts'
@@ -271,13 +271,9 @@ export const weigh = (message: JSONRPCMessage): number => {
  * is there.
  */
 async function notify(pending: Set<Promise<void>>, sent: Promise<void>, timeout: number | undefined): Promise<void> {
-  let timer: NodeJS.Timeout | undefined
-  const expired = new Promise<void>((resolve) => {
-    if (timeout !== undefined) timer = setTimeout(resolve, timeout)
-  })
-  const notified = Promise.race([sent.catch(() => {}), expired])
+  const accepted = sent.catch(() => {})
+  const notified = timeout === undefined ? accepted : raceTimeout(accepted, timeout)
   pending.add(notified)
   await notified
   pending.delete(notified)
-  clearTimeout(timer)
 }

@@ -1,8 +1,8 @@
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { deserializeMessage, type JSONRPCMessage, serializeMessage, type Transport } from '@modelcontextprotocol/client'
 import type { DeclaredProgram } from '../../lib/mcp-config.ts'
 import { BadAnswer } from '../../lib/net/safe-fetch.ts'
+import { raceTimeout } from '../../lib/race-abort.ts'
 import type { Clean } from '../client/content.ts'
 import { mendMessage } from '../client/mend-message.ts'
 import { createMeter } from '../client/message-rate.ts'
@@ -168,10 +168,7 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
     signalGroup(pid, 'SIGKILL')
     groups.delete(pid)
     exited.resolve()
-    await Promise.race([
-      new Promise((resolve) => child?.once('close', resolve)),
-      sleep(REST_TIMEOUT, undefined, { ref: false }),
-    ])
+    await raceTimeout(new Promise((resolve) => child?.once('close', resolve)), REST_TIMEOUT)
     for (const stream of child?.stdio ?? []) stream?.destroy()
     finish(why)
   }
@@ -225,11 +222,11 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
       const pid = child?.pid
       if (!child || pid === undefined || child.exitCode !== null || child.signalCode !== null) return
       cause ??= STOPPED
-      const waiting = () => Promise.race([exited.promise.then(() => true), sleep(grace, false, { ref: false })])
+      const ended = exited.promise.then(() => true)
       child.stdin.end()
-      if (await waiting()) return
+      if (await raceTimeout(ended, grace)) return
       signalGroup(pid, 'SIGTERM')
-      if (await waiting()) return
+      if (await raceTimeout(ended, grace)) return
       signalGroup(pid, 'SIGKILL')
       await exited.promise
     },

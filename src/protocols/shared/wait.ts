@@ -4,6 +4,7 @@ import type { Deps } from '../../deps.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Execution } from '../../executions/schema.ts'
 import { get } from '../../executions/service.ts'
+import { raceTimeout } from '../../lib/race-abort.ts'
 import { publicAddress } from '../../settings.ts'
 import type { Context } from '../../trpc.ts'
 import { asksPerson, followParts, type Part } from './run-parts.ts'
@@ -54,7 +55,7 @@ export async function* followToWait(
     for (;;) {
       const wait = hasBegun ? null : await waitBefore(deps, row)
       if (wait) return yield { parts: [], wait }
-      const read = await withinHeartbeat(next)
+      const read = await raceTimeout(next, HEARTBEAT)
       if (read?.done) return
       const parts = read?.value ?? []
       hasBegun ||= parts.some(({ type }) => type !== 'start')
@@ -69,13 +70,6 @@ export async function* followToWait(
     next.catch(() => {})
     void batches.return(undefined).catch(() => {})
   }
-}
-
-/** Returns the result of a promise, or undefined if it takes longer than `HEARTBEAT`. */
-async function withinHeartbeat<T>(promise: Promise<T>): Promise<T | undefined> {
-  const { promise: late, resolve } = Promise.withResolvers<undefined>()
-  const timer = setTimeout(resolve, HEARTBEAT)
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer))
 }
 
 /** Returns the wait of the run that holds the session of another one, or null if it waits for no person. */

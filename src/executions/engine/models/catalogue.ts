@@ -2,7 +2,7 @@ import type { Clock } from '../../../lib/clock.ts'
 import { parseJson } from '../../../lib/json.ts'
 import { isModelId } from '../../../lib/model-name.ts'
 import type { Network } from '../../../lib/net/network.ts'
-import { raceAbort } from '../../../lib/race-abort.ts'
+import { raceTimeout } from '../../../lib/race-abort.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import { createKeySender } from './key-header.ts'
 import { ModelError } from './model-errors.ts'
@@ -160,7 +160,7 @@ export function createCatalogue(listing: Listing, deps: Deps): Catalogue {
   return {
     known: () => firstOf(models),
     async list() {
-      await raceAbort(refresh(), AbortSignal.timeout(PAGE_TIMEOUT))
+      await raceTimeout(refresh(), PAGE_TIMEOUT)
       return models.map(({ id }) => id)
     },
     async has(id) {

@@ -2,7 +2,7 @@ import { type Clock, systemClock } from '../../../lib/clock.ts'
 import { isModelId, type ModelName, readModelName } from '../../../lib/model-name.ts'
 import { createProxyFor } from '../../../lib/net/proxies.ts'
 import { onceDone } from '../../../lib/once.ts'
-import { raceAbort } from '../../../lib/race-abort.ts'
+import { raceTimeout } from '../../../lib/race-abort.ts'
 import type { Settings } from '../../../settings.ts'
 import { adviceFor } from './advice.ts'
 import { fetchModels, PAGE_TIMEOUT } from './catalogue.ts'
@@ -177,7 +177,7 @@ export function createModels(
   return {
     async defaultModel(organizationId) {
       if (isPaused()) return nameOf(null, organizationId)
-      const found = await raceAbort(resolve(null, organizationId), AbortSignal.timeout(PAGE_TIMEOUT))
+      const found = await raceTimeout(resolve(null, organizationId), PAGE_TIMEOUT)
       if (!found) throw new ModelError(`No list of models within ${PAGE_TIMEOUT / 1000} s`)
       return idOf(found)
     },

@@ -1,6 +1,7 @@
 import { createTextReader, type TextReader } from '../../../lib/charset.ts'
 import { parseExact } from '../../../lib/exact-json.ts'
 import type { ProviderKind } from '../../../lib/net/base-address.ts'
+import { raceTimeout } from '../../../lib/race-abort.ts'
 import { asObject } from '../../../lib/unknown.ts'
 import { MAX_REFUSAL, MAX_REST } from './answer-limits.ts'
 import { createAnthropicEvents } from './anthropic-events.ts'
@@ -143,11 +144,8 @@ function unzipped(reader: ReadableStreamDefaultReader<Uint8Array>, first: Uint8A
 /** Returns the next bytes, or the end if the answer is settled and its rest is late or broken. */
 async function next(reader: Reader, isSettled: boolean): Promise<{ done: boolean; value?: Uint8Array | undefined }> {
   if (!isSettled) return reader.read().catch(broken)
-  let timer: NodeJS.Timeout | undefined
-  const late = new Promise<{ done: true }>((resolve) => {
-    timer = setTimeout(() => resolve({ done: true }), MAX_REST)
-  })
-  return Promise.race([reader.read().catch(() => ({ done: true })), late]).finally(() => clearTimeout(timer))
+  const read = reader.read().catch(() => undefined)
+  return (await raceTimeout(read, MAX_REST)) ?? { done: true }
 }
 
 function broken(error: unknown): never {
