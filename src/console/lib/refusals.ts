@@ -31,9 +31,9 @@ function inWords(rule: string): string {
 
 /** Names of the API at the begin of its messages, and those that the pages have for the same things. */
 const NAMES: readonly (readonly [RegExp, string])[] = [
-  [/^Chat execution(?= failed)/, texts.runs.one],
-  [/^Execution(?= (?:not found|was cancelled|tree limit))/, texts.runs.one],
-  [/^Cannot cancel execution with status: .*/, texts.runs.ended],
+  [/^Chat execution(?= failed)/, texts.run],
+  [/^Execution(?= (?:not found|was cancelled|tree limit))/, texts.run],
+  [/^Cannot cancel execution with status: .*/, texts.runEnded],
   [/^MCP(?= not found)/, texts.mcp],
   [/^Media(?= not found)/, texts.chat.upload],
 ]

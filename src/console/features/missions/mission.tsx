@@ -146,7 +146,7 @@ function Runs({ id }: { id: string }) {
             <Rows>
               {runs.map((run) => (
                 <li key={run.id} className="relative flex items-center gap-4 px-4 py-2.5 hover:bg-panel">
-                  <Badge kind={kindOf(run.status)}>{texts.runs.states[run.status]}</Badge>
+                  <Badge kind={kindOf(run.status)}>{texts.runStates[run.status]}</Badge>
                   <Link
                     to="/runs/$runId"
                     params={{ runId: run.id }}

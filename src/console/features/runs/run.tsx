@@ -15,10 +15,9 @@ import { Warnings } from '../chat/run-view.tsx'
 import { Events } from './events.tsx'
 import { Failure } from './failure.tsx'
 import { useRunEvents } from './follow-run.ts'
+import { runs as t } from './texts.ts'
 import { Timeline } from './timeline.tsx'
 import { Transcript } from './transcript.tsx'
-
-const t = texts.runs
 
 export type Execution = Output<'executions.get'>['execution']
 
@@ -28,7 +27,7 @@ export function Run() {
   const run = useQuery({ ...query('executions.get', { id: runId }), refetchInterval: 10_000 })
   if (!run.data) {
     return (
-      <Page title={t.one}>
+      <Page title={texts.run}>
         <Loaded query={run}>{() => null}</Loaded>
       </Page>
     )
@@ -72,7 +71,9 @@ function Shown({ run }: { run: Execution }) {
       }
       actions={
         <>
-          <Badge kind={isWaiting ? 'warn' : kindOf(run.status)}>{isWaiting ? t.waits : t.states[run.status]}</Badge>
+          <Badge kind={isWaiting ? 'warn' : kindOf(run.status)}>
+            {isWaiting ? t.waits : texts.runStates[run.status]}
+          </Badge>
           <Link to="/chats/$chatId" params={{ chatId: run.chatId }} className={buttonClass()}>
             <MessageSquare size={15} aria-hidden />
             {t.openChat}
@@ -104,7 +105,7 @@ function Shown({ run }: { run: Execution }) {
         </Loaded>
       ) : (
         <Tabs
-          label={t.one}
+          label={texts.run}
           tabs={t.tabs}
           value={current}
           onChange={(name) =>

@@ -14,8 +14,7 @@ import { pages, query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { AgentPicker } from '../agents/agent-picker.tsx'
 import { useAgentNames } from '../agents/names.ts'
-
-const t = texts.runs
+import { runs as t } from './texts.ts'
 
 type Row = Output<'executions.list'>['executions'][number]
 
@@ -71,7 +70,12 @@ export function Runs() {
             {total.data?.total === undefined ? ' ' : t.total(count(total.data.total))}
           </p>
         </div>
-        <Filter label={t.status} value={search.status} options={t.states} onChange={(status) => set({ status })} />
+        <Filter
+          label={t.status}
+          value={search.status}
+          options={texts.runStates}
+          onChange={(status) => set({ status })}
+        />
         <AgentFilter value={search.agentId} onChange={(agentId) => set({ agentId })} />
         <Filter
           label={t.since}
@@ -170,7 +174,7 @@ function Table({ rows, more }: { rows: readonly Row[]; more: () => void }) {
               >
                 <span role="cell" className="overflow-hidden">
                   <Badge kind={isWaiting ? 'warn' : kindOf(row.status)}>
-                    {isWaiting ? <Waits /> : t.states[row.status]}
+                    {isWaiting ? <Waits /> : texts.runStates[row.status]}
                   </Badge>
                 </span>
                 <bdi role="cell" className="hidden truncate lg:block">

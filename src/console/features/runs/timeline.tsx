@@ -8,8 +8,7 @@ import { texts } from '../../texts.ts'
 import { useAgentNames } from '../agents/names.ts'
 import type { Numbered } from './follow-run.ts'
 import type { Execution } from './run.tsx'
-
-const t = texts.runs
+import { runs as t } from './texts.ts'
 
 type Node = Output<'executions.tree'>['tree']
 type Span = {
@@ -50,7 +49,7 @@ function spansOf(events: readonly Numbered[], run: Execution, now: number): Span
     } else if (event === 'result' || event === 'error') {
       // The step that did not complete.
       if (event === 'error' && !open.size) {
-        spans.push({ key: `e${seq}`, label: t.states[data.status], kind: 'failed', from: since, to: when, seq })
+        spans.push({ key: `e${seq}`, label: texts.runStates[data.status], kind: 'failed', from: since, to: when, seq })
       }
       for (const span of open.values()) span.to = when
       open.clear()
@@ -116,7 +115,9 @@ export function Timeline({ run, tree, events }: Props) {
           const from = time(lane.startedAt ?? lane.createdAt)
           const to = lane.completedAt ? time(lane.completedAt) : present
           const bars = inRows<Omit<Span, 'seq'> & { seq: number }>(
-            isSelf ? spans : [{ key: lane.id, label: t.states[lane.status], kind: 'model' as const, from, to, seq: 0 }],
+            isSelf
+              ? spans
+              : [{ key: lane.id, label: texts.runStates[lane.status], kind: 'model' as const, from, to, seq: 0 }],
           )
           const rows = Math.max(1, ...bars.map(({ row }) => row + 1))
           return (

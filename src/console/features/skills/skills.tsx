@@ -15,8 +15,7 @@ import { changedFields } from '../../lib/changes.ts'
 import { allPages, query, useAction, WATCHED } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
-
-const t = texts.skills
+import { skills as t } from './texts.ts'
 
 type Summary = Output<'skills.list'>['skills']['core'][number]
 type Skill = Output<'skills.get'>['skill']

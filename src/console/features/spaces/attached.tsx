@@ -9,8 +9,7 @@ import { AgentTicks } from '../agents/agent-picker.tsx'
 import { McpTicks, SkillTicks } from '../agents/attached-ticks.tsx'
 import { agents } from '../agents/texts.ts'
 import type { SpaceShape } from './spaces.tsx'
-
-const t = texts.spaces
+import { spaces as t } from './texts.ts'
 
 /** Ids in a saved list that the person can change. What others change meanwhile stays. */
 function useIds(saved: readonly string[]) {

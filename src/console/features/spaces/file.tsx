@@ -13,8 +13,7 @@ import { Tabs } from '../../components/tabs.tsx'
 import { toast } from '../../components/toast.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-
-const t = texts.spaces
+import { spaces as t } from './texts.ts'
 
 type Content = Output<'files.get'>
 

@@ -13,9 +13,8 @@ import { size } from '../../lib/format.ts'
 import { everyMs, pages, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { OpenFile } from './file.tsx'
+import { spaces as t } from './texts.ts'
 import { useUpload } from './upload.ts'
-
-const t = texts.spaces
 
 type Props = { spaceId: string; mayChange: boolean; path: string | null; onOpen: (path: string | null) => void }
 

@@ -9,8 +9,7 @@ import { Form } from '../../components/form.tsx'
 import { Loaded, Rows } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-
-const t = texts.spaces
+import { spaces as t } from './texts.ts'
 
 type Names = {
   data: { secrets: string[]; hosts: Record<string, string[]> } | undefined

@@ -21,8 +21,7 @@ import { Attached } from './attached.tsx'
 import { Files } from './files.tsx'
 import { Secrets } from './secrets.tsx'
 import { SpaceForm, type SpaceShape } from './spaces.tsx'
-
-const t = texts.spaces
+import { spaces as t } from './texts.ts'
 
 const TABS = t.tabs
 type Tab = keyof typeof TABS

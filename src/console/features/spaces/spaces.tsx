@@ -11,8 +11,7 @@ import { ListPage } from '../../components/list-page.tsx'
 import { changedFields } from '../../lib/changes.ts'
 import { pages, useAction, WATCHED } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-
-const t = texts.spaces
+import { spaces as t } from './texts.ts'
 
 export type SpaceShape = Output<'spaces.get'>['space']
 

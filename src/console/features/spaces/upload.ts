@@ -3,8 +3,7 @@ import { toast } from '../../components/toast.tsx'
 import { size } from '../../lib/format.ts'
 import { useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
-
-const t = texts.spaces
+import { spaces as t } from './texts.ts'
 
 /** Maximum size of a file (bytes). A larger one would also block the page while it is encoded. */
 const MAX_BYTES = 1024 * 1024

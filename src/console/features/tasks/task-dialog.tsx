@@ -16,8 +16,7 @@ import { texts } from '../../texts.ts'
 import { codeOf, Failure } from '../runs/failure.tsx'
 import { AssigneePicker, useAssignee } from './assignees.tsx'
 import { movesOf, type Status, type Task } from './moves.ts'
-
-const t = texts.tasks
+import { tasks as t } from './texts.ts'
 
 type Draft = Pick<Task, 'title' | 'description' | 'priority'> & { assignedTo: string }
 

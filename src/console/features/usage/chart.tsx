@@ -1,8 +1,8 @@
 import { useEffect, useRef } from 'react'
 import uPlot from 'uplot'
 import { short, utcDay } from '../../lib/format.ts'
-import { texts } from '../../texts.ts'
 import { useIsDark } from '../../theme.ts'
+import { usage as t } from './texts.ts'
 
 /** A line of a chart, with the name of its colour and a value for each period. */
 export type Line = { name: string; colour: string; values: readonly number[] }
@@ -65,11 +65,6 @@ export function Chart({ dates, lines }: { dates: readonly string[]; lines: reado
     }
   }, [dates.join(), lines, isDark])
   return (
-    <div
-      ref={box}
-      role="img"
-      aria-label={texts.usage.chart}
-      className="mb-2 overflow-hidden rounded-xl border border-line p-3"
-    />
+    <div ref={box} role="img" aria-label={t.chart} className="mb-2 overflow-hidden rounded-xl border border-line p-3" />
   )
 }

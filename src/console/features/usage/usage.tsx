@@ -13,8 +13,7 @@ import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { AgentName, useAgentNames, useMembers } from '../agents/names.ts'
 import { Chart, type Line } from './chart.tsx'
-
-const t = texts.usage
+import { usage as t } from './texts.ts'
 
 type Entry = Output<'usage.get'>['usage'][number]
 type Amounts = Pick<Entry, 'executions' | 'failed' | 'input_tokens' | 'output_tokens'>
