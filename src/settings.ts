@@ -30,6 +30,22 @@ import {
 } from './lib/setting-fields.ts'
 import { isWellFormed } from './lib/token.ts'
 
+/** Marks the problems of combinations, which do not make single settings invalid. */
+const COMBINED = { combined: true }
+
+/**
+ * Returns the parameters of a check of several settings, whose problem is reported for the first one. Zod makes such
+ * checks for an object without any problem only; this one is made unless one of its own settings is invalid, so that a
+ * start names all problems at once.
+ */
+const combined = (names: readonly string[], message: string) => ({
+  path: names.slice(0, 1),
+  message,
+  params: COMBINED,
+  when: ({ issues }: z.core.ParsePayload) =>
+    !issues.some(({ path, params }) => params !== COMBINED && names.includes(String(path?.[0]))),
+})
+
 /**
  * All settings of the environment (contract.md section 0). Durations are given in seconds and stored in milliseconds.
  * An empty or blank variable counts as absent.
@@ -178,23 +194,28 @@ export const Settings = z
     EXECUTE_RATE_LIMIT: rateLimit,
     AUDIT_RETENTION_DAYS: z.coerce.number().positive().max(MAX_DAYS).default(365),
   })
-  .refine((env) => env.BOOTSTRAP_TOKEN === undefined || isWellFormed(env.BOOTSTRAP_TOKEN, env.TOKEN_PREFIX), {
-    path: ['BOOTSTRAP_TOKEN'],
-    message:
+  .refine(
+    (env) => env.BOOTSTRAP_TOKEN === undefined || isWellFormed(env.BOOTSTRAP_TOKEN, env.TOKEN_PREFIX),
+    combined(
+      ['BOOTSTRAP_TOKEN', 'TOKEN_PREFIX'],
       'must be a token: <TOKEN_PREFIX>_, 30 base62 characters and their checksum (docs/guides/operating.md has how to make one)',
-  })
-  .refine((env) => !env.DATABASE_URL?.startsWith('postgres') || env.ENCRYPTION_KEY, {
-    path: ['ENCRYPTION_KEY'],
-    message: 'is required with PostgreSQL: every server needs the same one (openssl rand -base64 32)',
-  })
-  .refine((env) => env.ROLE === 'all' || env.DATABASE_URL?.startsWith('postgres'), {
-    path: ['ROLE'],
-    message: 'must be all with SQLite, which only one server can use',
-  })
-  .refine((env) => !env.DATABASE_DIRECT_URL || env.DATABASE_URL?.startsWith('postgres'), {
-    path: ['DATABASE_DIRECT_URL'],
-    message: 'requires a DATABASE_URL of PostgreSQL',
-  })
+    ),
+  )
+  .refine(
+    (env) => !env.DATABASE_URL?.startsWith('postgres') || env.ENCRYPTION_KEY,
+    combined(
+      ['ENCRYPTION_KEY', 'DATABASE_URL'],
+      'is required with PostgreSQL: every server needs the same one (openssl rand -base64 32)',
+    ),
+  )
+  .refine(
+    (env) => env.ROLE === 'all' || env.DATABASE_URL?.startsWith('postgres'),
+    combined(['ROLE', 'DATABASE_URL'], 'must be all with SQLite, which only one server can use'),
+  )
+  .refine(
+    (env) => !env.DATABASE_DIRECT_URL || env.DATABASE_URL?.startsWith('postgres'),
+    combined(['DATABASE_DIRECT_URL', 'DATABASE_URL'], 'requires a DATABASE_URL of PostgreSQL'),
+  )
   .refine(
     ({ DEFAULT_MODEL, OPENAI_BASE_URL, COMPATIBLE_PROVIDERS }) => {
       if (DEFAULT_MODEL === undefined) return true
@@ -205,53 +226,65 @@ export const Settings = z
         ? isModelId('compatible', DEFAULT_MODEL)
         : readModelName(DEFAULT_MODEL, (name) => names.includes(name))
     },
-    { path: ['DEFAULT_MODEL'], message: 'must name a model and its provider, such as anthropic/claude-sonnet-5-5' },
+    combined(
+      ['DEFAULT_MODEL', 'OPENAI_BASE_URL', 'COMPATIBLE_PROVIDERS'],
+      'must name a model and its provider, such as anthropic/claude-sonnet-5-5',
+    ),
   )
-  .refine((env) => !(env.S3_BUCKET && env.MEDIA_DIR), {
-    path: ['MEDIA_DIR'],
-    message: 'must not be set with S3_BUCKET: media are in one place',
-  })
-  .refine(({ SEARCH_PROVIDER, SEARCH_URL }) => SEARCH_PROVIDER !== 'searxng' || SEARCH_URL, {
-    path: ['SEARCH_URL'],
-    message: 'is required with SEARCH_PROVIDER=searxng: the address of the server, without /search',
-  })
-  .refine(({ SEARCH_PROVIDER: provider, SEARCH_API_KEY }) => !provider || provider === 'searxng' || SEARCH_API_KEY, {
-    path: ['SEARCH_API_KEY'],
-    message: 'is required with SEARCH_PROVIDER=brave and tavily',
-  })
-  .refine((env) => !env.S3_ACCESS_KEY_ID === !env.S3_SECRET_ACCESS_KEY, {
-    path: ['S3_ACCESS_KEY_ID'],
-    message: 'and S3_SECRET_ACCESS_KEY belong together',
-  })
-  .refine((env) => !(env.OIDC_AUDIENCE || env.OIDC_JWKS_URL) || env.OIDC_ISSUER, {
-    path: ['OIDC_ISSUER'],
-    message: 'is required with OIDC_AUDIENCE and OIDC_JWKS_URL',
-  })
-  .refine((env) => !env.MCP_AUTHORIZATION_SERVER || env.PUBLIC_URL, {
-    path: ['PUBLIC_URL'],
-    message: 'is required with MCP_AUTHORIZATION_SERVER: tokens are issued for <PUBLIC_URL>/mcp',
-  })
-  .refine((env) => !env.OIDC_ISSUER || env.OIDC_AUDIENCE || env.OIDC_CLIENT_ID, {
-    path: ['OIDC_AUDIENCE'],
-    message: 'or OIDC_CLIENT_ID is required with OIDC_ISSUER: tokens that were issued for others are refused',
-  })
-  .refine((env) => !env.OIDC_CLIENT_ID || env.OIDC_ISSUER, {
-    path: ['OIDC_ISSUER'],
-    message: 'is required with OIDC_CLIENT_ID',
-  })
+  .refine(
+    (env) => !(env.S3_BUCKET && env.MEDIA_DIR),
+    combined(['MEDIA_DIR', 'S3_BUCKET'], 'must not be set with S3_BUCKET: media are in one place'),
+  )
+  .refine(
+    ({ SEARCH_PROVIDER, SEARCH_URL }) => SEARCH_PROVIDER !== 'searxng' || SEARCH_URL,
+    combined(
+      ['SEARCH_URL', 'SEARCH_PROVIDER'],
+      'is required with SEARCH_PROVIDER=searxng: the address of the server, without /search',
+    ),
+  )
+  .refine(
+    ({ SEARCH_PROVIDER: provider, SEARCH_API_KEY }) => !provider || provider === 'searxng' || SEARCH_API_KEY,
+    combined(['SEARCH_API_KEY', 'SEARCH_PROVIDER'], 'is required with SEARCH_PROVIDER=brave and tavily'),
+  )
+  .refine(
+    (env) => !env.S3_ACCESS_KEY_ID === !env.S3_SECRET_ACCESS_KEY,
+    combined(['S3_ACCESS_KEY_ID', 'S3_SECRET_ACCESS_KEY'], 'and S3_SECRET_ACCESS_KEY belong together'),
+  )
+  .refine(
+    (env) => !(env.OIDC_AUDIENCE || env.OIDC_JWKS_URL) || env.OIDC_ISSUER,
+    combined(['OIDC_ISSUER', 'OIDC_AUDIENCE', 'OIDC_JWKS_URL'], 'is required with OIDC_AUDIENCE and OIDC_JWKS_URL'),
+  )
+  .refine(
+    (env) => !env.MCP_AUTHORIZATION_SERVER || env.PUBLIC_URL,
+    combined(
+      ['PUBLIC_URL', 'MCP_AUTHORIZATION_SERVER'],
+      'is required with MCP_AUTHORIZATION_SERVER: tokens are issued for <PUBLIC_URL>/mcp',
+    ),
+  )
+  .refine(
+    (env) => !env.OIDC_ISSUER || env.OIDC_AUDIENCE || env.OIDC_CLIENT_ID,
+    combined(
+      ['OIDC_AUDIENCE', 'OIDC_ISSUER', 'OIDC_CLIENT_ID'],
+      'or OIDC_CLIENT_ID is required with OIDC_ISSUER: tokens that were issued for others are refused',
+    ),
+  )
+  .refine(
+    (env) => !env.OIDC_CLIENT_ID || env.OIDC_ISSUER,
+    combined(['OIDC_ISSUER', 'OIDC_CLIENT_ID'], 'is required with OIDC_CLIENT_ID'),
+  )
   .refine(
     (env) =>
       env.OIDC_CLIENT_ID ||
       !(env.OIDC_CLIENT_SECRET || env.OIDC_ORGANIZATION || env.OIDC_ALLOWED_DOMAINS.length || env.OIDC_ROLE_CLAIM),
-    {
-      path: ['OIDC_CLIENT_ID'],
-      message: 'is required with OIDC_CLIENT_SECRET, OIDC_ORGANIZATION, OIDC_ALLOWED_DOMAINS and OIDC_ROLE_CLAIM',
-    },
+    combined(
+      ['OIDC_CLIENT_ID', 'OIDC_CLIENT_SECRET', 'OIDC_ORGANIZATION', 'OIDC_ALLOWED_DOMAINS', 'OIDC_ROLE_CLAIM'],
+      'is required with OIDC_CLIENT_SECRET, OIDC_ORGANIZATION, OIDC_ALLOWED_DOMAINS and OIDC_ROLE_CLAIM',
+    ),
   )
-  .refine((env) => !env.OIDC_ROLE_CLAIM === !env.OIDC_ROLE_MAP, {
-    path: ['OIDC_ROLE_CLAIM'],
-    message: 'and OIDC_ROLE_MAP belong together',
-  })
+  .refine(
+    (env) => !env.OIDC_ROLE_CLAIM === !env.OIDC_ROLE_MAP,
+    combined(['OIDC_ROLE_CLAIM', 'OIDC_ROLE_MAP'], 'and OIDC_ROLE_MAP belong together'),
+  )
 
 /** The names of all settings. */
 export const SETTINGS: readonly string[] = Object.keys(Settings.shape)

@@ -74,6 +74,24 @@ describe('a setting', () => {
     expect(() => readSettings(env)).toThrow(message)
   })
 
+  it('that is invalid does not hide combinations of others that cannot work', () => {
+    const env = { ROLE: 'worker', S3_ACCESS_KEY_ID: 'a', OIDC_CLIENT_ID: 'x', SEARCH_PROVIDER: 'brave', PORT: 'many' }
+    const message = `Invalid configuration:
+  PORT: Expected number
+  ROLE: must be all with SQLite, which only one server can use
+  SEARCH_API_KEY: is required with SEARCH_PROVIDER=brave and tavily
+  S3_ACCESS_KEY_ID: and S3_SECRET_ACCESS_KEY belong together
+  OIDC_ISSUER: is required with OIDC_CLIENT_ID`
+    expect(() => readSettings(env)).toThrow(message)
+  })
+
+  it('that is invalid is not judged together with others', () => {
+    const env = { ROLE: 'api', DATABASE_URL: 'mysql://db/muster', COMPATIBLE_PROVIDERS: '[]]', DEFAULT_MODEL: 'a/b' }
+    const read = () => readSettings(env)
+    expect(read).toThrow('  DATABASE_URL: must begin with')
+    expect(read).not.toThrow(/ROLE|DEFAULT_MODEL/)
+  })
+
   it('sign-in with a provider needs no audience of ID tokens', () => {
     const env = { OIDC_ISSUER: 'https://a.b', OIDC_CLIENT_ID: 'x', OIDC_ALLOWED_DOMAINS: 'A.example,b.example' }
     expect(readSettings(env).OIDC_ALLOWED_DOMAINS).toEqual(['a.example', 'b.example'])
