@@ -474,6 +474,28 @@ describe('function tools of the client', () => {
     expect(model.requests.length).toBe(count)
   })
 
+  it.each([false, true])('may be custom ones with a text as input (stream: %s)', async (stream) => {
+    const format = { type: 'grammar' as const, grammar: { syntax: 'regex' as const, definition: 'P.*' } }
+    const custom: OpenAI.Chat.ChatCompletionTool[] = [{ type: 'custom', custom: { name: 'patch', format } }]
+    const body = { model: agent, tools: custom, messages: [user('Patch')] as OpenAI.Chat.ChatCompletionMessageParam[] }
+    model.script({ toolCalls: [{ id: '1', name: 'client__patch', input: { input: 'P1' } }] }, { tokens: 'Patched.' })
+    const deltas: object[] = []
+    if (stream) {
+      for await (const { choices } of await clientOf().chat.completions.create({ ...body, stream })) {
+        deltas.push(...(choices[0]?.delta.tool_calls ?? []))
+      }
+    }
+    const made = stream ? deltas : (await clientOf().chat.completions.create(body)).choices[0]?.message.tool_calls
+    expect(made).toMatchObject([{ type: 'custom', custom: { name: 'patch', input: 'P1' } }])
+    expect(model.requests.at(-1)?.body.tools).toMatchObject([
+      { function: { parameters: { properties: { input: { description: expect.stringContaining('P.*') } } } } },
+    ])
+    // A client of its own ids is found by the texts.
+    const tool_calls = made!.map((one) => ({ ...one, id: 'own' })) as OpenAI.Chat.ChatCompletionMessageToolCall[]
+    body.messages.push({ role: 'assistant', tool_calls }, { role: 'tool', tool_call_id: 'own', content: 'Done' })
+    expect(text(await clientOf().chat.completions.create(body))).toBe('Patched.')
+  })
+
   it('keep their results if another message follows them while the run waits', async () => {
     const messages: OpenAI.Chat.ChatCompletionMessageParam[] = [user('Weather?')]
     const ask = () =>

@@ -155,11 +155,7 @@ describe('a response', () => {
   it('waits for the results of function tools, which continue the same run', async () => {
     // Codex sends tools of other types beside its functions, and pictures in results.
     const parameters = { type: 'object', properties: {} }
-    const tools = [
-      { type: 'web_search' },
-      { type: 'custom', name: 'apply_patch' },
-      { type: 'function', name: 'weather', parameters, strict: false },
-    ]
+    const tools = [{ type: 'web_search' }, { type: 'function', name: 'weather', parameters, strict: false }]
     model().script(
       { tokens: 'Let me see.', toolCalls: [call('client__weather', { city: 'Rome' })] },
       { tokens: 'Warm.' },
@@ -183,6 +179,40 @@ describe('a response', () => {
     expect(data).toMatchObject([
       { type: 'function_call_output', output: '21 degrees\n[file, image/png, 4 bytes: not shown]' },
     ])
+  })
+
+  it('calls custom tools with a text, and takes their results', async () => {
+    const format = { type: 'grammar', syntax: 'lark', definition: 'start: PATCH' } as const
+    const tools = [{ type: 'custom' as const, name: 'apply_patch', description: 'Edits files', format }]
+    // Some models name the text as they like.
+    const calls = ['input', 'patch'].map((key) => ({ ...call('client__apply_patch', { [key]: '*** A' }), id: key }))
+    model().script({ toolCalls: calls }, { tokens: 'Patched.' })
+    const ask = { role: 'user' as const, content: 'Patch it' }
+    const choice = { type: 'custom' as const, name: 'apply_patch' }
+    const body = { model: agent, input: [ask], tools, tool_choice: choice, stream: true as const }
+    // Open Responses has no custom tools.
+    const events = await Array.fromAsync(await clientOf().responses.create(body))
+    expect(JSON.stringify(model().requests.at(-1)?.body.tools)).toContain('start: PATCH')
+    expect(events.filter(({ type }) => type === 'response.custom_tool_call_input.done')).toMatchObject([
+      { input: '*** A' },
+      { input: '*** A' },
+    ])
+    const { response } = events.at(-1) as OpenAI.Responses.ResponseCompletedEvent
+    expect(response).toMatchObject({ tools, tool_choice: choice })
+    const made = response.output.filter((item) => item.type === 'custom_tool_call')
+    expect(made).toMatchObject([
+      { name: 'apply_patch', input: '*** A' },
+      { name: 'apply_patch', input: '*** A' },
+    ])
+    const results = made.map(({ call_id }) => ({ type: 'custom_tool_call_output' as const, call_id, output: 'Done' }))
+    const second = await create({ input: [ask, ...made, ...results], tools })
+    expect(second.output_text).toBe('Patched.')
+    const { data } = await clientOf().responses.inputItems.list(second.id)
+    expect(data.map(({ type }) => type)).toEqual(results.map(({ type }) => type))
+    await create({ input: [ask, ...made, ...results, { role: 'user', content: 'Sure?' }], tools })
+    expect(JSON.stringify(model().requests.at(-1)?.body.messages)).toContain('*** A')
+    const unknown = create({ tools, tool_choice: { type: 'function', name: 'apply_patch' } })
+    await expect(unknown).rejects.toMatchObject({ status: 400, message: expect.stringContaining('tool_choice') })
   })
 
   it('offers the functions in the groups of Codex, and names the group in their calls', async () => {

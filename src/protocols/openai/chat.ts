@@ -7,6 +7,7 @@ import { invalidField, toAppError } from '../../errors.ts'
 import { outcomeOf } from '../../executions/execute.ts'
 import { cancelIfActive } from '../../executions/service.ts'
 import { sendJson } from '../../http/body.ts'
+import { asText } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
@@ -146,7 +147,7 @@ function readMessages(messages: Request['messages']) {
       if (text || !(made?.length || one)) turns.answer(text)
       for (const { id, function: call, custom } of made ?? []) {
         const { name = '' } = call ?? custom ?? {}
-        const input = readArguments(call?.arguments ?? custom?.input)
+        const input = custom ? { input: asText(custom.input) } : readArguments(call?.arguments)
         turns.call(calls.call(name, input, id), name, input)
       }
       if (one) {

@@ -4,7 +4,7 @@ import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Fields } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import { frame } from '../shared/frames.ts'
-import { asksPerson, type ClientCall, failureText, followParts, type Part } from '../shared/run-parts.ts'
+import { asksPerson, type ClientCall, customInputOf, failureText, followParts, type Part } from '../shared/run-parts.ts'
 import { waitOf } from '../shared/wait.ts'
 import { toOpenAICode } from './errors.ts'
 
@@ -33,13 +33,16 @@ const usageOf = (row: Pick<ExecutionRow, 'inputTokens' | 'outputTokens'>) => ({
 
 /** Returns the fields of a message with calls. */
 function toCalls(calls: readonly ClientCall[], { isLegacy }: Head, isStream: boolean) {
-  const made = calls.map(({ id, name, input }, index) => ({
+  const toFunction = ({ name, input }: ClientCall) => ({ name, arguments: JSON.stringify(input) })
+  if (isLegacy) return { function_call: calls[0] && toFunction(calls[0]) }
+  const made = calls.map((call, index) => ({
     ...(isStream && { index }),
-    id,
-    type: 'function',
-    function: { name, arguments: JSON.stringify(input) },
+    id: call.id,
+    ...(call.isCustom
+      ? { type: 'custom', custom: { name: call.name, input: customInputOf(call) } }
+      : { type: 'function', function: toFunction(call) }),
   }))
-  return isLegacy ? { function_call: made[0]?.function } : { tool_calls: made }
+  return { tool_calls: made }
 }
 
 const finishOfCalls = ({ isLegacy }: Head) => (isLegacy ? 'function_call' : 'tool_calls')

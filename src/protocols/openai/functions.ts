@@ -49,7 +49,7 @@ export function readEitherTools(given: Given): GivenTools {
 }
 
 /** A call in a client's messages, with the result if the client has it. */
-type MadeCall = { id: string; name: string; input: unknown; result: string | null }
+type MadeCall = ClientCall & { result: string | null }
 
 /** The calls since a question. */
 type Calls = { question: string; calls: readonly MadeCall[] }

@@ -1,7 +1,7 @@
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Overrides } from '../../executions/engine/queue/accept.ts'
 import type { Fields } from '../../lib/unknown.ts'
-import type { Part } from '../shared/run-parts.ts'
+import { customInputOf, type Part } from '../shared/run-parts.ts'
 
 /** An item of a response, as the Open Responses specification has it; the service's own kinds begin with `muster:`. */
 export type Item = { id: string; type: string } & Fields
@@ -99,9 +99,10 @@ export function createItemReader({ id: executionId, overrides }: Pick<ExecutionR
     ]
   }
 
-  function call({ id, name, input, isClients }: Extract<Part, { type: 'tool-call' }>): ItemEvent[] {
-    const written = JSON.stringify(input)
-    if (!isClients) {
+  function call(part: Extract<Part, { type: 'tool-call' }>): ItemEvent[] {
+    const { id, name } = part
+    const written = part.isCustom ? customInputOf(part) : JSON.stringify(part.input)
+    if (!part.isClients) {
       const fields = { call_id: id, name, arguments: written, status: 'in_progress', output: null }
       const { open, events } = add({ id: newId('tc', id.slice(-40)), type: 'muster:tool_call', ...fields })
       calls.set(id, open)
@@ -109,8 +110,18 @@ export function createItemReader({ id: executionId, overrides }: Pick<ExecutionR
     }
     const namespace = clientTools.find((tool) => tool.name === name)?.namespace
     const own = namespace === undefined ? { name } : { name: name.slice(namespace.length + 2), namespace }
-    const fields = { call_id: id, ...own, arguments: '', status: 'in_progress' }
-    const { open, events } = add({ id: newId('fc', `${step}_${items.length}`), type: 'function_call', ...fields })
+    const fields = { call_id: id, ...own, status: 'in_progress' }
+    const slot = `${step}_${items.length}`
+    if (part.isCustom) {
+      const { open, events } = add({ id: newId('ctc', slot), type: 'custom_tool_call', ...fields, input: '' })
+      return [
+        ...events,
+        { type: 'response.custom_tool_call_input.delta', ...place(open), delta: written },
+        { type: 'response.custom_tool_call_input.done', ...place(open), input: written },
+        ...end(open, { input: written, status: 'completed' }),
+      ]
+    }
+    const { open, events } = add({ id: newId('fc', slot), type: 'function_call', ...fields, arguments: '' })
     return [
       ...events,
       { type: 'response.function_call_arguments.delta', ...place(open), delta: written },

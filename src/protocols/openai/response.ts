@@ -53,6 +53,7 @@ export function toResponse(ref: ResponseRef, output: readonly Item[], state: Sta
     demandedTool,
     output: form,
   } = row.overrides as Overrides
+  const demanded = clientTools.find(({ name }) => name === demandedTool)
   const { model, metadata, previousResponseId, background } = echoOf(row)
   const { temperature = 1, topP = 1, maxOutputTokens = null, reasoningEffort, toolChoice = 'auto' } = modelSettings
   const { usage, completedAt } = state
@@ -68,14 +69,13 @@ export function toResponse(ref: ResponseRef, output: readonly Item[], state: Sta
     instructions,
     output,
     error: state.error ? { ...state.error, code: toResponseCode(state.error.code) } : null,
-    tools: clientTools.map(({ name, description, parameters }) => ({
-      type: 'function',
+    tools: clientTools.map(({ name, description, parameters, format }) => ({
+      type: format ? 'custom' : 'function',
       name,
       description,
-      parameters,
-      strict: false,
+      ...(format ? { format } : { parameters, strict: false }),
     })),
-    tool_choice: demandedTool === undefined ? toolChoice : { type: 'function', name: demandedTool },
+    tool_choice: demanded ? { type: demanded.format ? 'custom' : 'function', name: demanded.name } : toolChoice,
     truncation: 'auto',
     parallel_tool_calls: modelSettings.parallelToolCalls ?? true,
     text: {

@@ -163,7 +163,10 @@ function readInput({ input, instructions }: Request): ClientConversation {
     if (item.type === 'function_call') {
       const name = qualified(asText(item.name), item.namespace)
       turns.call(asText(item.call_id), name, readArguments(asText(item.arguments)))
-    } else if (item.type === 'function_call_output') {
+    } else if (item.type === 'custom_tool_call') {
+      const name = qualified(asText(item.name), item.namespace)
+      turns.call(asText(item.call_id), name, { input: asText(item.input) })
+    } else if (item.type === 'function_call_output' || item.type === 'custom_tool_call_output') {
       // Items that a run does not read have other outputs.
       const { data: output, success } = Content.safeParse(item.output)
       if (!success) throw invalidField('input', 'outputs of functions as string or array')
@@ -261,11 +264,14 @@ export async function listInput({ context, actor, res, id }: Asking): Promise<vo
 /** Lists the results of the client's tools that came right after an event of a run. */
 async function resultsAfter(deps: Deps, row: ExecutionRow, after: number) {
   const items: { id: string; type: string; call_id: string; output: string; status: string }[] = []
+  const custom = new Set<string>()
   for await (const part of readParts(deps, row)) {
+    if (part.type === 'tool-call' && part.isCustom) custom.add(part.id)
     if (part.seq <= after) continue
     if (part.type !== 'tool-result') return items
     const { id: call_id, content: output } = part
-    items.push({ id: `fco_${call_id}`, type: 'function_call_output', call_id, output, status: 'completed' })
+    const type = custom.has(call_id) ? 'custom_tool_call_output' : 'function_call_output'
+    items.push({ id: `fco_${call_id}`, type, call_id, output, status: 'completed' })
   }
   return items
 }

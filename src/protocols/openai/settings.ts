@@ -79,14 +79,15 @@ export function readSettings(given: Given): ModelSettings | undefined {
   }
 }
 
-/** Returns the function of the client that a request demands by name. Throws 400 for one that is none of its tools. */
+/** Returns the tool of the client that a request demands by name. Throws 400 for one that is none of its tools. */
 export function demandOf(choice: unknown, tools: readonly ClientTool[]): Pick<Overrides, 'demandedTool'> {
   if (!isObject(choice)) return {}
   // Chat completions nest it.
-  const { name } = asObject(choice.function ?? choice)
-  const demanded = choice.type === 'function' && tools.find((tool) => tool.name === name)
+  const { name } = asObject(choice.function ?? choice.custom ?? choice)
+  const type = choice.type === 'function' || choice.type === 'custom' ? choice.type : null
+  const demanded = tools.find((tool) => tool.name === name && type === (tool.format ? 'custom' : 'function'))
   if (demanded) return { demandedTool: demanded.name }
-  const detail = 'Use auto, none or required, or name a function of `tools`.'
+  const detail = 'Use auto, none or required, or name a function or a custom tool of `tools`.'
   throw badRequest('Invalid value for field: tool_choice. Expected auto, none, required or a function', { detail })
 }
 

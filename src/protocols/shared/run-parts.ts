@@ -6,6 +6,7 @@ import { type ExecutionRow, isTerminal, readEvents } from '../../executions/engi
 import type { Overrides } from '../../executions/engine/queue/accept.ts'
 import { clientToolName } from '../../executions/engine/queue/client-tools.ts'
 import { followFrom } from '../../executions/follow.ts'
+import { asObject, asText } from '../../lib/unknown.ts'
 import type { ExecutionEvent, MessageData } from '../../wire.ts'
 
 /**
@@ -21,7 +22,7 @@ export type Part = { seq: number; at: Date } & (
   /** Fragments of the answer and of the reasoning. Each kind of text ends before another part of the step begins. */
   | { type: 'text-start' | 'text-end' | 'reasoning-start' | 'reasoning-end'; id: string; step: number }
   | { type: 'text-delta' | 'reasoning-delta'; id: string; step: number; text: string }
-  | { type: 'tool-call'; step: number; id: string; name: string; input: unknown; isClients: boolean }
+  | ({ type: 'tool-call'; step: number; isClients: boolean } & ClientCall)
   | { type: 'tool-result'; id: string; content: string; isError: boolean }
   /** The run waits for a person, or for the client to call its own tools. */
   | { type: 'approval'; approvalId: string; id: string; name: string; input: unknown }
@@ -60,8 +61,18 @@ export const failureText = ({ message, detail }: Extract<Part, { type: 'failed' 
 
 type PartOf = Part extends infer One ? (One extends Part ? Omit<One, 'seq' | 'at'> : never) : never
 
-/** A call that the client has to make, by the client's own name of the tool. */
-export type ClientCall = { id: string; name: string; input: unknown }
+/** A call that the client has to make, by the client's own name of the tool. `isCustom`: its input is `{input: <text>}`. */
+export type ClientCall = { id: string; name: string; input: unknown; isCustom?: boolean }
+
+/** Returns the text that a model wrote for a custom tool, maybe under another name. */
+function textIn(input: unknown): string {
+  const given = asObject(input)
+  const [only, ...others] = 'input' in given ? [given.input] : Object.values(given)
+  return typeof only === 'string' && !others.length ? only : JSON.stringify(input)
+}
+
+/** Returns the text that a custom tool gets from a call. */
+export const customInputOf = ({ input }: Pick<ClientCall, 'input'>): string => asText(asObject(input).input)
 
 /** Returns the id of a call, unique among all runs: models repeat theirs. */
 export const toCallId = (executionId: string, step: number, toolUseId: string) =>
@@ -108,7 +119,12 @@ export async function* readParts({ db }: Pick<Deps, 'db'>, row: ExecutionRow): A
 const connectNote = (name: string) =>
   `The run waits until its user connects to the MCP server ${name} in the console, under MCP servers`
 
-const plain = ({ id, name, input }: ClientCall): ClientCall => ({ id, name, input })
+const plain = ({ id, name, input, isCustom }: ClientCall): ClientCall => ({
+  id,
+  name,
+  input,
+  ...(isCustom && { isCustom }),
+})
 
 /** State of the step that is being read. */
 type Step = {
@@ -127,7 +143,7 @@ export function createPartReader({
   overrides,
 }: Pick<ExecutionRow, 'id' | 'overrides'>): (event: ExecutionEvent) => Part[] {
   const { clientTools = [] } = overrides as Overrides
-  const names = new Map(clientTools.map(({ name }) => [clientToolName(name), name]))
+  const ownTools = new Map(clientTools.map((tool) => [clientToolName(tool.name), tool]))
   let step: Step | null = null
   /** The calls of the latest step, by the ids of the model. */
   let calls = new Map<string, ClientCall>()
@@ -184,12 +200,15 @@ export function createPartReader({
       case 'assistant': {
         const thinking = data.content.flatMap((block) => (block.type === 'thinking' ? block.text : [])).join('')
         const made = data.content.flatMap((block) => (block.type === 'tool_use' ? block : []))
-        const toCall = ({ id, name, input }: (typeof made)[number]) => ({
-          id: toCallId(executionId, data.step, id),
-          name: names.get(name) ?? name,
-          input,
-          isClients: names.has(name),
-        })
+        const toCall = ({ id, name, input }: (typeof made)[number]) => {
+          const own = ownTools.get(name)
+          return {
+            id: toCallId(executionId, data.step, id),
+            name: own?.name ?? name,
+            isClients: own !== undefined,
+            ...(own?.format ? { input: { input: textIn(input) }, isCustom: true } : { input }),
+          }
+        }
         calls = new Map(made.map((block) => [block.id, toCall(block)]))
         const parts = [
           ...beginStep(data.step),

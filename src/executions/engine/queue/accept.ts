@@ -111,11 +111,13 @@ export type Overrides = {
   demandedTool?: string
 }
 
-/** A function tool of a client (contract-2.md section 6.2). */
+/** A tool of a client (contract-2.md section 6.2). */
 export type ClientTool = {
   name: string
   description: string
   parameters: JSONSchema7
+  /** The format of the text that a custom tool takes. The text is the property `input` of a call. */
+  format?: { type: string }
   /** The client's group of the tool, with which the name begins. */
   namespace?: string
 }
