@@ -1,6 +1,6 @@
 import type { KeyObject } from 'node:crypto'
-import { type Db, Prisma, type Role } from '../db/client.ts'
-import { forbidden, lacksScopes, tokenExpired, unauthorized } from '../errors.ts'
+import { type Db, lockRows, Prisma, type Role, rowLock, type Tx } from '../db/client.ts'
+import { forbidden, lacksScopes, signInRequired, tokenExpired, unauthorized } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { isWellFormed, tokenDigest } from '../lib/token.ts'
 import type { Settings } from '../settings.ts'
@@ -96,6 +96,20 @@ export async function authenticate(
     role: row.role,
     scopes: (typeof row.scopes === 'string' ? JSON.parse(row.scopes) : row.scopes) as string[],
     ...(expiresAt && { expiresAt }),
+  }
+}
+
+/**
+ * Holds the caller's token or browser session until the transaction ends, so that a request that ends it finds the
+ * things made with it. Throws 401 if it has ended since the request began.
+ */
+export async function holdCredential(tx: Tx, settings: Settings, { tokenId: id, sessionId }: Actor): Promise<void> {
+  if (id) {
+    await lockRows(tx, 'Token', [id], rowLock(settings))
+    if (!(await tx.token.count({ where: { id, revokedAt: null } }))) throw unauthorized('Invalid or expired token')
+  } else if (sessionId !== undefined) {
+    await lockRows(tx, 'BrowserSession', [sessionId], rowLock(settings))
+    if (!(await tx.browserSession.count({ where: { id: sessionId } }))) throw signInRequired()
   }
 }
 

@@ -76,13 +76,10 @@ export const freeRowLock = (settings: Place): Prisma.Sql => lock(settings, 'NO K
 /** Returns an SQL suffix that prevents the deletion of rows, so that references to them can be written. */
 export const keyLock = (settings: Place): Prisma.Sql => lock(settings, 'KEY SHARE')
 
+type LockedTable = Exclude<Prisma.ModelName, 'Membership'>
+
 /** Locks the existing rows with these ids with one of these locks, so that later reads stay valid until the end. */
-export async function lockRows(
-  tx: Tx,
-  table: 'Agent' | 'Chat' | 'McpServer' | 'Media' | 'Mission' | 'Organization' | 'Skill' | 'Space' | 'Task' | 'User',
-  ids: readonly string[],
-  lock: Prisma.Sql,
-): Promise<void> {
+export async function lockRows(tx: Tx, table: LockedTable, ids: readonly string[], lock: Prisma.Sql): Promise<void> {
   if (lock === Prisma.empty) return
   const from = Prisma.raw(`"${table}"`)
   await tx.$queryRaw(Prisma.sql`SELECT "id" FROM ${from} WHERE "id" IN (${Prisma.join(ids)}) ${lock}`)

@@ -1,9 +1,9 @@
 import type { KeyObject } from 'node:crypto'
 import type { z } from 'zod'
-import type { Actor } from '../auth/actor.ts'
+import { type Actor, holdCredential } from '../auth/actor.ts'
 import { audit, operator } from '../auth/audit.ts'
 import { covers, type Scope } from '../auth/scopes.ts'
-import { Prisma, type Tx } from '../db/client.ts'
+import { lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
 import { lockMissionCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { forbidden, notFound } from '../errors.ts'
@@ -11,6 +11,7 @@ import { LIVE, markRuns } from '../executions/engine/queue/endings.ts'
 import { newId } from '../lib/id.ts'
 import { MAX_ROWS, pageQuery, toPage } from '../lib/page.ts'
 import { newToken, tokenDigest, tokenPreview } from '../lib/token.ts'
+import type { Settings } from '../settings.ts'
 import type { CreateKey, Derived, Key, ListKeys, RevokeKey } from './schema.ts'
 
 type TokenRow = Prisma.TokenGetPayload<object>
@@ -70,9 +71,10 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const expiresAt = expiryOf(actor, input.expiresInDays, now)
   const tokenId = actor.tokenId || null
   const how = { tokenKey: deps.tokenKey, prefix: deps.settings.TOKEN_PREFIX, now, by: actor }
-  const { row, token } = await deps.db.$transaction((tx) =>
-    createToken(tx, how, { organizationId, userId, name: input.name, scopes, expiresAt, tokenId }),
-  )
+  const { row, token } = await deps.db.$transaction(async (tx) => {
+    await holdCredential(tx, deps.settings, actor)
+    return createToken(tx, how, { organizationId, userId, name: input.name, scopes, expiresAt, tokenId })
+  })
   const key = toKey(row)
   return { id: key.id, name: key.name, token, expiresAt: key.expiresAt, key }
 }
@@ -82,13 +84,13 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
  * created with it, pauses missions written with any of them, and cancels their runs; without, the response lists these.
  */
 export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: z.output<typeof RevokeKey>) {
-  const { organizationId, userId } = actor
+  const { organizationId } = actor
   const now = deps.clock.now()
   const derived = await deps.db.$transaction(async (tx) => {
     if (!(await tx.token.findFirst({ where: { id, ...reachable(actor) }, select: { id: true } }))) throw notFound('Key')
-    const keys = await keysMadeWith(tx, { organizationId, userId, id })
-    const theirs = { organizationId, userId, tokenId: { in: [id, ...keys.all] } }
-    // Lock order: runs, mission counts, missions.
+    // Lock order: keys, runs, mission counts, missions.
+    const keys = await keysMadeWith(tx, deps.settings, { organizationId, id })
+    const theirs = { organizationId, tokenId: { in: [id, ...keys.all] } }
     const marked = cascade ? await markRuns(tx, theirs, actor, now) : null
     const active = { ...theirs, archivedAt: null, status: { not: 'completed' as const } }
     const missions = await tx.mission.findMany({ where: active, select: { id: true } })
@@ -107,12 +109,10 @@ export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: 
       })
       for (const missionId of missionIds) await audit(tx, actor, 'mission.pause', missionId, now)
     }
-    const revoked = [id, ...(cascade ? keys.valid : [])]
-    const { count } = await tx.token.updateMany({
-      where: { id: { in: revoked }, ...reachable(actor) },
-      data: { revokedAt: now },
-    })
+    const { count } = await tx.token.updateMany({ where: { id, ...reachable(actor) }, data: { revokedAt: now } })
     if (!count) throw notFound('Key')
+    const revoked = [id, ...(cascade ? keys.valid : [])]
+    await tx.token.updateMany({ where: { id: { in: revoked }, revokedAt: null }, data: { revokedAt: now } })
     for (const key of revoked) await audit(tx, actor, 'key.revoke', key, now)
     return { keys: keys.valid, missions: missionIds, runs: runs.map((run) => run.id) }
   })
@@ -128,15 +128,20 @@ const first = ({ keys, missions, runs }: z.input<typeof Derived>) => ({
   runs: runs.slice(0, MAX_ROWS),
 })
 
-/** Finds the keys created with a key, and with those. `valid` are the ones that are not revoked. */
+/**
+ * Finds the keys created with a key, and with those, also for service accounts, and locks them: {@link holdCredential}
+ * waits. `valid` are the ones that are not revoked.
+ */
 async function keysMadeWith(
   tx: Tx,
-  { organizationId, userId, id }: { organizationId: string; userId: string; id: string },
+  settings: Settings,
+  { organizationId, id }: { organizationId: string; id: string },
 ) {
   const found: { id: string; revokedAt: Date | null }[] = []
   for (let makers = [id]; makers.length; ) {
+    await lockRows(tx, 'Token', makers, rowLock(settings))
     const made = await tx.token.findMany({
-      where: { organizationId, userId, tokenId: { in: makers } },
+      where: { organizationId, tokenId: { in: makers } },
       select: { id: true, revokedAt: true },
     })
     found.push(...made)

@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import { executable } from '../agents/visibility.ts'
-import { type Actor, actorOf, isAdmin } from '../auth/actor.ts'
+import { type Actor, actorOf, holdCredential, isAdmin } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { toColumn } from '../auth/scopes.ts'
 import type { Db, Prisma, Tx } from '../db/client.ts'
@@ -107,6 +107,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   checkSchedule(schedule, now)
   const place = await findPlace(actor, deps, input)
   const row = await deps.db.$transaction(async (tx) => {
+    await holdCredential(tx, deps.settings, actor)
     const created = await tx.mission.create({
       data: {
         id: newId(),
@@ -169,6 +170,7 @@ export async function update(
   const data = changes ? { ...columns, ...authorityBy(actor, mission) } : {}
   const changed = { ...mission, ...data }
   const lock = async (tx: Tx) => {
+    if (changes) await holdCredential(tx, deps.settings, actor)
     const isCounted = COUNTED.some((field) => changed[field] !== mission[field])
     if (isCounted) await lockCounts(tx, deps.settings, mission.organizationId)
   }

@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import type { Actor } from '../auth/actor.ts'
+import { type Actor, holdCredential } from '../auth/actor.ts'
 import { audit, changesOf } from '../auth/audit.ts'
 import { Prisma, type Role, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
@@ -158,9 +158,10 @@ export async function createKey(actor: Actor, deps: Deps, input: z.output<typeof
   const expiresAt = expiryOf(actor, input.expiresInDays, now)
   const how = { tokenKey: deps.tokenKey, prefix: deps.settings.TOKEN_PREFIX, now, by: actor }
   const key = { organizationId, userId, name: input.name, scopes: scopesOf(actor, input), expiresAt }
-  const { row, token } = await deps.db.$transaction((tx) =>
-    createToken(tx, how, { ...key, tokenId: actor.tokenId || null }),
-  )
+  const { row, token } = await deps.db.$transaction(async (tx) => {
+    await holdCredential(tx, deps.settings, actor)
+    return createToken(tx, how, { ...key, tokenId: actor.tokenId || null })
+  })
   const made = toKey(row)
   return { id: made.id, name: made.name, token, expiresAt: made.expiresAt, key: made }
 }

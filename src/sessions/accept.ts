@@ -96,7 +96,7 @@ export async function acceptInvitation(
     // Another request has created the user meanwhile, such as by the invitation of another organization.
     return acceptInvitation(context, input)
   }
-  return start(context, userId, 'link')
+  return start(context, 'link', () => userId)
 }
 
 /** Uses an invitation up, in a transaction. Throws 401 if another request has. */

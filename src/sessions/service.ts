@@ -114,7 +114,12 @@ export async function signIn(context: SignInContext, input: z.output<typeof Sign
     throw signInFailed()
   }
   await forgive(deps.db, attempt)
-  return start(context, user.id, 'password')
+  return start(context, 'password', async (tx) => {
+    // Otherwise a session could begin after a change of the password has ended the others.
+    await lockRows(tx, 'User', [user.id], rowLock(deps.settings))
+    if (!(await tx.user.count({ where: user }))) throw signInFailed()
+    return user.id
+  })
 }
 
 /** Checks a password. A check that could not run counts as no failure. */
@@ -136,19 +141,24 @@ async function noteFailure(context: SignInContext, email: string, userId: string
 }
 
 /**
- * Starts a session and sets its cookie in the browser. The browser's previous session ends, so that a planted cookie is
- * useless.
+ * Starts a session of the user that `enter` returns, in its transaction, and sets its cookie in the browser. The
+ * browser's previous session ends, so that a planted cookie is useless.
  */
-export async function start(context: SignInContext, userId: string, method: SessionRow['method']) {
+export async function start(
+  context: SignInContext,
+  method: SessionRow['method'],
+  enter: (tx: Tx) => Promise<string> | string,
+) {
   const { deps, client } = context
   const { db, bus, clock } = deps
   const request = requestOf(context)
   const before = await formerSession(context)
-  const { secret, session, ended } = await db.$transaction(async (tx) => {
+  const { userId, secret, session, ended } = await db.$transaction(async (tx) => {
+    const userId = await enter(tx)
     const ended = before
       ? await endSessions(tx, { userId: before.userId, request }, { id: before.id }, clock.now())
       : []
-    return { ...(await beginSession(tx, deps, { userId, request, method, client })), ended }
+    return { userId, ...(await beginSession(tx, deps, { userId, request, method, client })), ended }
   })
   if (ended.length) bus.publish('token', ended)
   context.setCookie(secret)
@@ -179,22 +189,24 @@ export async function signOut(context: SignInContext) {
 
 /** POST /api/auth/link: signs in by a code, once. A reset code removes the old password. Throws 401. */
 export async function useLink(context: SignInContext, code: string) {
-  const { db, bus, clock, sessionKey } = context.deps
+  const { bus, clock, sessionKey } = context.deps
   const now = clock.now()
-  const link = await db.$transaction(async (tx) => {
-    const taken = await takeLink(tx, sessionKey, code, now)
-    if (taken?.purpose === 'reset_password')
-      await resetPassword(tx, { userId: taken.userId, request: requestOf(context) }, now)
-    return taken
+  let isReset = false
+  const session = await start(context, 'link', async (tx) => {
+    const link = await takeLink(tx, sessionKey, code, now)
+    if (!link) {
+      throw new AppError(401, 'Invalid or expired link', {
+        headers: { 'WWW-Authenticate': 'Bearer' },
+        detail: 'A link works once, for 15 minutes. Ask for another one, or sign in with a password.',
+      })
+    }
+    const { userId, purpose } = link
+    isReset = purpose === 'reset_password'
+    if (isReset) await resetPassword(tx, { userId, request: requestOf(context) }, now)
+    return userId
   })
-  if (!link) {
-    throw new AppError(401, 'Invalid or expired link', {
-      headers: { 'WWW-Authenticate': 'Bearer' },
-      detail: 'A link works once, for 15 minutes. Ask for another one, or sign in with a password.',
-    })
-  }
-  if (link.purpose === 'reset_password') bus.publish('token', [link.userId])
-  return start(context, link.userId, 'link')
+  if (isReset) bus.publish('token', [session.user.id])
+  return session
 }
 
 /**

@@ -25,7 +25,7 @@ export async function signInByProvider(context: SignInContext, identity: Provide
   const { deps } = context
   const userId = (await findUser(deps.db, identity)) ?? (await welcome(context, identity))
   await setRole(context, identity, userId)
-  await start(context, userId, 'oidc')
+  await start(context, 'oidc', () => userId)
 }
 
 /** Links a new subject to its user, or creates one. */

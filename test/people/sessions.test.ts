@@ -494,6 +494,23 @@ describe('a password', () => {
     expect((await login(email, NEXT)).status).toBe(200)
   })
 
+  it('starts no session if a concurrent request changes it', async () => {
+    const { userId, email } = await person()
+    const { headers, id } = await signedIn(server, userId)
+    const gate = Promise.withResolvers<void>()
+    const argon2 = crypto.argon2
+    const hash = vi.spyOn(crypto, 'argon2').mockImplementationOnce((name, parameters, done) => {
+      argon2(name, parameters, (error, key) => void gate.promise.then(() => done(error, key)))
+    })
+    const late = login(email, PASSWORD)
+    await expect.poll(() => hash.mock.calls.length).toBe(1)
+    expect((await change(headers, { current: PASSWORD, new: NEXT })).status).toBe(200)
+    gate.resolve()
+    expectError(await late, 401, WRONG)
+    hash.mockRestore()
+    expect(await db().browserSession.findMany({ where: { userId }, select: { id: true } })).toEqual([{ id }])
+  })
+
   it('is changed by one of several concurrent requests', async () => {
     const { userId } = await person()
     const { headers } = await signedIn(server, userId)

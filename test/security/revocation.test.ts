@@ -1,9 +1,15 @@
-import { afterAll, beforeAll, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
+import type { Deps } from '../../src/deps.ts'
+import { inTransaction } from '../../src/idempotency.ts'
+import { create as createKey } from '../../src/keys/service.ts'
+import { CreateMission } from '../../src/missions/schema.ts'
+import { create as createMission, update as updateMission } from '../../src/missions/service.ts'
+import { createKey as createServiceKey } from '../../src/organizations/service-accounts.ts'
 import { expectError } from '../support/api.ts'
 import { movableClock } from '../support/clock.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
-import { request } from '../support/rest.ts'
+import { credentialsOf, request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
 import { openStream } from '../support/sse.ts'
 import { STREAMS, stalled, unread } from '../support/unread.ts'
@@ -82,6 +88,64 @@ async function hanging(mebibytes = 0): Promise<{ executionId: string; end: () =>
   const begun = await request(server, 'POST', `/api/v1/agents/${agents[0].id}/execute`, { body, token })
   return { executionId: begun.body.executionId, end: resolve }
 }
+
+describe('a key that is revoked with all that was made with it', () => {
+  const FIRST_OF_JANUARY = { type: 'cron', value: '0 0 1 1 *' }
+
+  /** Creates a key, and the ways to make something with it, as a request that has been authenticated does. */
+  async function makers() {
+    const admin = await server.member({ organization: 'Keys', role: 'admin' })
+    const post = async (path: string, body: object): Promise<any> => {
+      const answer = await request(server, 'POST', path, { token: admin.token, body })
+      expect([answer.status, answer.body.message]).toEqual([200, undefined])
+      return answer.body
+    }
+    const { id, token } = await post('/api/v1/keys', { name: 'k' })
+    const agentId = (await post('/api/v1/agents', { name: 'Ada', systemPrompt: 'x' })).id
+    const accounts = `/api/v1/organizations/${admin.organizationId}/service-accounts`
+    const service = { id: admin.organizationId, userId: (await post(accounts, { name: 's', role: 'member' })).id }
+    const actor = await server.service.deps.actors.of(credentialsOf(`Bearer ${token}`))
+    const mission = { title: 'm', goal: 'g', agentId, schedule: FIRST_OF_JANUARY }
+    const own = (await request(server, 'POST', '/api/v1/missions', { token, body: mission })).body.id
+    const ways: Record<string, (deps: Deps) => Promise<{ id: string }>> = {
+      key: (deps) => createKey(actor, deps, { name: 'l' }),
+      serviceKey: (deps) => createServiceKey(actor, deps, { ...service, name: 'l' }),
+      mission: (deps) => createMission(actor, deps, CreateMission.parse(mission)),
+      changed: async (deps) => (await updateMission(actor, deps, { id: own, title: 'n' })).mission,
+    }
+    const revoke = () => request(server, 'DELETE', `/api/v1/keys/${id}?cascade=true`, { token: admin.token })
+    return { ways, revoke, own }
+  }
+
+  it('makes nothing by requests that had begun', async () => {
+    const { ways, revoke } = await makers()
+    expect((await revoke()).status).toBe(200)
+    const { deps } = server.service
+    for (const make of Object.values(ways)) await expect(make(deps)).rejects.toMatchObject({ status: 401 })
+  })
+
+  it('takes with it the things of requests that are about to end', async () => {
+    const { db } = server.service.deps
+    const { ways, revoke, own } = await makers()
+    const waiting = () => db.$queryRaw<object[]>`SELECT 1 FROM pg_locks WHERE NOT "granted"`
+    const { made, answer } = await inTransaction(server.service.deps, async (deps) => {
+      const made: Record<string, string> = {}
+      for (const [name, make] of Object.entries(ways)) made[name] = (await make(deps)).id
+      const answer = revoke()
+      // On SQLite it waits anyway.
+      if (onPostgres) await expect.poll(waiting, { interval: 5 }).not.toEqual([])
+      return { made, answer }
+    })
+    const { derived } = (await answer).body
+    expect(derived).toMatchObject({
+      keys: expect.arrayContaining([made.key, made.serviceKey]),
+      missions: expect.arrayContaining([made.mission, own]),
+    })
+    const { key = '', serviceKey = '', mission = '' } = made
+    expect(await db.token.count({ where: { id: { in: [key, serviceKey] }, revokedAt: null } })).toBe(0)
+    expect(await db.mission.findUnique({ where: { id: mission } })).toMatchObject({ status: 'paused', nextRunAt: null })
+  })
+})
 
 it('a caller whose stream ended for lack of access is refused at once, though it was cached', async () => {
   const { db, bus } = server.service.deps
