@@ -16,8 +16,8 @@ import { returnPath } from './return-to.ts'
 
 // Sign-in with the identity provider (contract-2.md section 3.3): two paths that a browser visits, beside the API.
 
-export const OIDC_START_PATH = '/api/auth/oidc/start'
-export const OIDC_CALLBACK_PATH = '/api/auth/oidc/callback'
+const OIDC_START_PATH = '/api/auth/oidc/start'
+const OIDC_CALLBACK_PATH = '/api/auth/oidc/callback'
 
 /** Maximum time at the provider (ms). */
 const LIFETIME = 10 * 60_000

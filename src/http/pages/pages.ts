@@ -42,9 +42,6 @@ const SECURITY = {
   'X-Frame-Options': 'DENY',
 }
 
-/** Lists the paths that {@link sendPages} answers. */
-export const PAGE_PATHS: ReadonlySet<string> = new Set([...Object.keys(PAGES), ...Object.keys(ASSETS)])
-
 /** Answers with a page around signing in, or with one of its files. Returns false for every other path. */
 export async function sendPages(
   settings: Settings,
