@@ -1,6 +1,6 @@
 import { builder } from '../graphql/builder.ts'
-import { Deletion } from '../graphql/deletion.ts'
-import { argsFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { inputFromZod } from '../graphql/inputs.ts'
+import { changeRow, deleteRow } from '../graphql/mutations.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { loadRow, reload } from '../graphql/rows.ts'
 import { AGENT, Agent } from './graphql.ts'
@@ -57,19 +57,8 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, { caller }) => ({ id: input.id, ...(await caller.agents.update(input)) }),
   }),
-  updateAgentSkill: t.field({
-    ...procedureExtensions(agents.updateSkill),
-    type: Agent,
-    args: argsFromZod(schema.AgentSkill),
-    resolve: async (_, args, context, info) => {
-      await context.caller.agents.updateSkill(args)
-      return reload(context, info, AGENT, args.id)
-    },
-  }),
-  deleteAgent: t.field({
-    ...procedureExtensions(agents.delete),
-    type: Deletion,
-    args: argsFromZod(schema.AgentId),
-    resolve: async (_, { id }, { caller }) => ({ deletedId: id, ...(await caller.agents.delete({ id })) }),
-  }),
+  updateAgentSkill: t.field(
+    changeRow(Agent, AGENT, agents.updateSkill, schema.AgentSkill, (caller, args) => caller.agents.updateSkill(args)),
+  ),
+  deleteAgent: t.field(deleteRow(agents.delete, schema.AgentId, (caller, args) => caller.agents.delete(args))),
 }))

@@ -3,9 +3,10 @@ import { EXECUTION, Execution } from '../executions/graphql.ts'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
+import { changeRow } from '../graphql/mutations.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
-import { computedBy, loadRow, reload, rowIn, rowsOf } from '../graphql/rows.ts'
+import { computedBy, loadRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { parseExact } from '../lib/exact-json.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import type { ApprovalChange } from './follow.ts'
@@ -103,22 +104,10 @@ async function* idsOf(events: AsyncIterable<ApprovalChange>): AsyncGenerator<str
 }
 
 builder.mutationFields((t) => ({
-  approveToolCall: t.field({
-    ...procedureExtensions(approvals.approve),
-    type: Approval,
-    args: argsFromZod(schema.Approve),
-    resolve: async (_, args, context, info) => {
-      await context.caller.approvals.approve(args)
-      return reload(context, info, APPROVAL, args.id)
-    },
-  }),
-  denyToolCall: t.field({
-    ...procedureExtensions(approvals.deny),
-    type: Approval,
-    args: argsFromZod(schema.Deny),
-    resolve: async (_, args, context, info) => {
-      await context.caller.approvals.deny(args)
-      return reload(context, info, APPROVAL, args.id)
-    },
-  }),
+  approveToolCall: t.field(
+    changeRow(Approval, APPROVAL, approvals.approve, schema.Approve, (caller, args) => caller.approvals.approve(args)),
+  ),
+  denyToolCall: t.field(
+    changeRow(Approval, APPROVAL, approvals.deny, schema.Deny, (caller, args) => caller.approvals.deny(args)),
+  ),
 }))

@@ -3,12 +3,11 @@ import { AGENT, Agent } from '../agents/graphql.ts'
 import { builder } from '../graphql/builder.ts'
 import { changeField } from '../graphql/change-subscription.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
-import { Deletion } from '../graphql/deletion.ts'
-import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { deleteRow, writeRow } from '../graphql/mutations.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
-import { procedureExtensions } from '../graphql/procedures.ts'
-import { computedBy, isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { computedBy, isTruncated, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { computed as computedOfSpace, SPACE, Space } from '../spaces/graphql.ts'
 import { ofBranch } from './branches.ts'
@@ -170,28 +169,9 @@ builder.subscriptionField('chatChanges', (t) =>
 )
 
 builder.mutationFields((t) => ({
-  createChat: t.field({
-    ...procedureExtensions(chats.create),
-    type: Chat,
-    args: { input: t.arg({ type: CreateInput, required: true }) },
-    resolve: async (_, { input }, context, info) => {
-      const { id } = await context.caller.chats.create(input)
-      return reload(context, info, CHAT, id)
-    },
-  }),
-  updateChat: t.field({
-    ...procedureExtensions(chats.update),
-    type: Chat,
-    args: { input: t.arg({ type: UpdateInput, required: true }) },
-    resolve: async (_, { input }, context, info) => {
-      await context.caller.chats.update(input)
-      return reload(context, info, CHAT, input.id)
-    },
-  }),
-  deleteChat: t.field({
-    ...procedureExtensions(chats.delete),
-    args: argsFromZod(schema.ChatId),
-    type: Deletion,
-    resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.chats.delete(args)) }),
-  }),
+  createChat: t.field(writeRow(Chat, CHAT, chats.create, CreateInput, (caller, input) => caller.chats.create(input))),
+  updateChat: t.field(
+    writeRow(Chat, CHAT, chats.update, UpdateInput, async (caller, input) => (await caller.chats.update(input)).chat),
+  ),
+  deleteChat: t.field(deleteRow(chats.delete, schema.ChatId, (caller, args) => caller.chats.delete(args))),
 }))

@@ -2,8 +2,8 @@ import { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, rootList } from '../graphql/connection.ts'
-import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { deleteRow } from '../graphql/mutations.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
@@ -245,10 +245,5 @@ builder.mutationFields((t) => ({
     type: Disconnected,
     resolve: (_, args, { caller }) => caller.mcps.disconnect(args),
   }),
-  deleteMcp: t.field({
-    ...procedureExtensions(mcps.delete),
-    args: argsFromZod(schema.McpId),
-    type: Deletion,
-    resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.mcps.delete(args)) }),
-  }),
+  deleteMcp: t.field(deleteRow(mcps.delete, schema.McpId, (caller, args) => caller.mcps.delete(args))),
 }))

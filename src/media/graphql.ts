@@ -1,9 +1,7 @@
 import { builder } from '../graphql/builder.ts'
 import { connectionType, rootList } from '../graphql/connection.ts'
-import { Deletion } from '../graphql/deletion.ts'
-import { argsFromZod } from '../graphql/inputs.ts'
+import { deleteRow } from '../graphql/mutations.ts'
 import { nodeOf } from '../graphql/node.ts'
-import { procedureExtensions } from '../graphql/procedures.ts'
 import { rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { media } from './router.ts'
@@ -38,10 +36,5 @@ builder.queryFields((t) => ({
 }))
 
 builder.mutationField('deleteMedia', (t) =>
-  t.field({
-    ...procedureExtensions(media.delete),
-    type: Deletion,
-    args: argsFromZod(schema.MediaId),
-    resolve: async (_, { id }, { caller }) => ({ deletedId: id, ...(await caller.media.delete({ id })) }),
-  }),
+  t.field(deleteRow(media.delete, schema.MediaId, (caller, args) => caller.media.delete(args))),
 )

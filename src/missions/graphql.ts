@@ -4,8 +4,8 @@ import { Chat } from '../chats/graphql.ts'
 import { EXECUTION, Execution, Executions, isReadable } from '../executions/graphql.ts'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
-import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
+import { changeRow, deleteRow, writeRow } from '../graphql/mutations.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
@@ -196,50 +196,30 @@ builder.queryFields((t) => ({
   }),
 }))
 
-builder.mutationFields((t) => {
-  /** Defines a mutation that returns the changed mission. */
-  const changing = (procedure: 'pause' | 'resume') =>
-    t.field({
-      ...procedureExtensions(missions[procedure]),
-      type: Mission,
-      args: argsFromZod(schema.MissionId),
-      resolve: async (_, { id }, context, info) => {
-        await context.caller.missions[procedure]({ id })
-        return reload(context, info, MISSION, id)
-      },
-    })
-  return {
-    createMission: t.field({
-      ...procedureExtensions(missions.create),
-      type: Mission,
-      args: { input: t.arg({ type: CreateInput, required: true }) },
-      resolve: async (_, { input }, context, info) => {
-        const { id } = await context.caller.missions.create(input)
-        return reload(context, info, MISSION, id)
-      },
-    }),
-    updateMission: t.field({
-      ...procedureExtensions(missions.update),
-      type: Mission,
-      args: { input: t.arg({ type: UpdateInput, required: true }) },
-      resolve: async (_, { input }, context, info) => {
-        await context.caller.missions.update(input)
-        return reload(context, info, MISSION, input.id)
-      },
-    }),
-    deleteMission: t.field({
-      ...procedureExtensions(missions.delete),
-      args: argsFromZod(schema.MissionId),
-      type: Deletion,
-      resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.missions.delete(args)) }),
-    }),
-    runMission: t.field({
-      ...procedureExtensions(missions.run),
-      type: RunPayload,
-      args: argsFromZod(schema.MissionId),
-      resolve: async (_, { id }, { caller }) => ({ ...(await caller.missions.run({ id })), missionId: id }),
-    }),
-    pauseMission: changing('pause'),
-    resumeMission: changing('resume'),
-  }
-})
+builder.mutationFields((t) => ({
+  createMission: t.field(
+    writeRow(Mission, MISSION, missions.create, CreateInput, (caller, input) => caller.missions.create(input)),
+  ),
+  updateMission: t.field(
+    writeRow(
+      Mission,
+      MISSION,
+      missions.update,
+      UpdateInput,
+      async (caller, input) => (await caller.missions.update(input)).mission,
+    ),
+  ),
+  deleteMission: t.field(deleteRow(missions.delete, schema.MissionId, (caller, args) => caller.missions.delete(args))),
+  runMission: t.field({
+    ...procedureExtensions(missions.run),
+    type: RunPayload,
+    args: argsFromZod(schema.MissionId),
+    resolve: async (_, { id }, { caller }) => ({ ...(await caller.missions.run({ id })), missionId: id }),
+  }),
+  pauseMission: t.field(
+    changeRow(Mission, MISSION, missions.pause, schema.MissionId, (caller, args) => caller.missions.pause(args)),
+  ),
+  resumeMission: t.field(
+    changeRow(Mission, MISSION, missions.resume, schema.MissionId, (caller, args) => caller.missions.resume(args)),
+  ),
+}))

@@ -1,9 +1,9 @@
 import { builder } from '../graphql/builder.ts'
 import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { writeRow } from '../graphql/mutations.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
-import { reload } from '../graphql/rows.ts'
 import { ORGANIZATION, Organization } from './graphql.ts'
 import { OrganizationMember } from './graphql-policy.ts'
 import { organizations } from './router.ts'
@@ -27,15 +27,15 @@ builder.queryField('organizations', (t) =>
 )
 
 builder.mutationFields((t) => ({
-  updateOrganization: t.field({
-    ...procedureExtensions(organizations.update),
-    type: Organization,
-    args: { input: t.arg({ type: UpdateInput, required: true }) },
-    resolve: async (_, { input }, context, info) => {
-      const { organization } = await context.caller.organizations.update(input)
-      return reload(context, info, ORGANIZATION, organization.id)
-    },
-  }),
+  updateOrganization: t.field(
+    writeRow(
+      Organization,
+      ORGANIZATION,
+      organizations.update,
+      UpdateInput,
+      async (caller, input) => (await caller.organizations.update(input)).organization,
+    ),
+  ),
   createOrganization: t.field({
     ...procedureExtensions(organizations.create),
     type: OwnOrganization,

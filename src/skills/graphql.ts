@@ -2,9 +2,9 @@ import { z } from 'zod'
 import { builder } from '../graphql/builder.ts'
 import { connectionType } from '../graphql/connection.ts'
 import { invalidCursor } from '../graphql/cursor.ts'
-import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod, parseArgs } from '../graphql/inputs.ts'
 import { addTo } from '../graphql/limits.ts'
+import { deleteRow } from '../graphql/mutations.ts'
 import { nodeBy } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { listArgs, ROOT_ROWS } from '../graphql/page.ts'
@@ -108,10 +108,5 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: UpdateInput, required: true }) },
     resolve: async (_, { input }, { caller }) => (await caller.skills.update(input)).skill,
   }),
-  deleteSkill: t.field({
-    ...procedureExtensions(skills.delete),
-    args: argsFromZod(schema.SkillId),
-    type: Deletion,
-    resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.skills.delete(args)) }),
-  }),
+  deleteSkill: t.field(deleteRow(skills.delete, schema.SkillId, (caller, args) => caller.skills.delete(args))),
 }))

@@ -1,14 +1,13 @@
 import { AGENT, Agent } from '../agents/graphql.ts'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, rootList } from '../graphql/connection.ts'
-import { Deletion } from '../graphql/deletion.ts'
-import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { enumFromZod, inputFromZod } from '../graphql/inputs.ts'
 import { loadOne } from '../graphql/loader.ts'
+import { changeRow, deleteRow, writeRow } from '../graphql/mutations.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { RELATION_ROWS } from '../graphql/page.ts'
-import { procedureExtensions } from '../graphql/procedures.ts'
-import { computedBy, isTruncated, loadRow, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { computedBy, isTruncated, loadRow, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { MCP, Mcp, McpPermission } from '../mcps/graphql.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
@@ -121,37 +120,20 @@ builder.queryFields((t) => ({
 }))
 
 builder.mutationFields((t) => ({
-  createSpace: t.field({
-    ...procedureExtensions(spaces.create),
-    type: Space,
-    args: { input: t.arg({ type: CreateInput, required: true }) },
-    resolve: async (_, { input }, context, info) => {
-      const { id } = await context.caller.spaces.create(input)
-      return reload(context, info, SPACE, id)
-    },
-  }),
-  updateSpace: t.field({
-    ...procedureExtensions(spaces.update),
-    type: Space,
-    args: { input: t.arg({ type: UpdateInput, required: true }) },
-    resolve: async (_, { input }, context, info) => {
-      await context.caller.spaces.update(input)
-      return reload(context, info, SPACE, input.id)
-    },
-  }),
-  updateSpaceSkill: t.field({
-    ...procedureExtensions(spaces.updateSkill),
-    type: Space,
-    args: argsFromZod(schema.SpaceSkillId),
-    resolve: async (_, args, context, info) => {
-      await context.caller.spaces.updateSkill(args)
-      return reload(context, info, SPACE, args.id)
-    },
-  }),
-  deleteSpace: t.field({
-    ...procedureExtensions(spaces.delete),
-    args: argsFromZod(schema.SpaceId),
-    type: Deletion,
-    resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.spaces.delete(args)) }),
-  }),
+  createSpace: t.field(
+    writeRow(Space, SPACE, spaces.create, CreateInput, (caller, input) => caller.spaces.create(input)),
+  ),
+  updateSpace: t.field(
+    writeRow(
+      Space,
+      SPACE,
+      spaces.update,
+      UpdateInput,
+      async (caller, input) => (await caller.spaces.update(input)).space,
+    ),
+  ),
+  updateSpaceSkill: t.field(
+    changeRow(Space, SPACE, spaces.updateSkill, schema.SpaceSkillId, (caller, args) => caller.spaces.updateSkill(args)),
+  ),
+  deleteSpace: t.field(deleteRow(spaces.delete, schema.SpaceId, (caller, args) => caller.spaces.delete(args))),
 }))

@@ -3,8 +3,8 @@ import { EXECUTION, Execution, Executions, isReadable } from '../executions/grap
 import { builder } from '../graphql/builder.ts'
 import { changeField } from '../graphql/change-subscription.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
-import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { changeRow, deleteRow, writeRow } from '../graphql/mutations.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
@@ -132,39 +132,12 @@ builder.subscriptionField('taskChanges', (t) =>
 )
 
 builder.mutationFields((t) => ({
-  createTask: t.field({
-    ...procedureExtensions(tasks.create),
-    type: Task,
-    args: { input: t.arg({ type: CreateInput, required: true }) },
-    resolve: async (_, { input }, context, info) => {
-      const { id } = await context.caller.tasks.create(input)
-      return reload(context, info, TASK, id)
-    },
-  }),
-  updateTask: t.field({
-    ...procedureExtensions(tasks.update),
-    type: Task,
-    args: { input: t.arg({ type: UpdateInput, required: true }) },
-    resolve: async (_, { input }, context, info) => {
-      await context.caller.tasks.update(input)
-      return reload(context, info, TASK, input.id)
-    },
-  }),
-  deleteTask: t.field({
-    ...procedureExtensions(tasks.delete),
-    args: argsFromZod(schema.TaskId),
-    type: Deletion,
-    resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.tasks.delete(args)) }),
-  }),
-  claimTask: t.field({
-    ...procedureExtensions(tasks.claim),
-    type: Task,
-    args: argsFromZod(schema.ClaimTask),
-    resolve: async (_, args, context, info) => {
-      await context.caller.tasks.claim(args)
-      return reload(context, info, TASK, args.id)
-    },
-  }),
+  createTask: t.field(writeRow(Task, TASK, tasks.create, CreateInput, (caller, input) => caller.tasks.create(input))),
+  updateTask: t.field(
+    writeRow(Task, TASK, tasks.update, UpdateInput, async (caller, input) => (await caller.tasks.update(input)).task),
+  ),
+  deleteTask: t.field(deleteRow(tasks.delete, schema.TaskId, (caller, args) => caller.tasks.delete(args))),
+  claimTask: t.field(changeRow(Task, TASK, tasks.claim, schema.ClaimTask, (caller, args) => caller.tasks.claim(args))),
   executeTask: t.field({
     ...procedureExtensions(tasks.execute),
     type: ExecutePayload,

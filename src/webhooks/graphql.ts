@@ -1,8 +1,8 @@
 import type { z } from 'zod'
 import { builder } from '../graphql/builder.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
-import { Deletion } from '../graphql/deletion.ts'
 import { argsFromZod, enumFromZod, inputFromZod } from '../graphql/inputs.ts'
+import { deleteRow, writeRow } from '../graphql/mutations.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
@@ -122,21 +122,16 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: CreateInput, required: true }) },
     resolve: (_, { input }, { caller }) => caller.webhooks.create(input),
   }),
-  updateWebhook: t.field({
-    ...procedureExtensions(webhooks.update),
-    type: Webhook,
-    args: { input: t.arg({ type: UpdateInput, required: true }) },
-    resolve: async (_, { input }, context, info) => {
-      await context.caller.webhooks.update(input)
-      return reload(context, info, WEBHOOK, input.id)
-    },
-  }),
-  deleteWebhook: t.field({
-    ...procedureExtensions(webhooks.delete),
-    type: Deletion,
-    args: argsFromZod(schema.WebhookId),
-    resolve: async (_, args, { caller }) => ({ deletedId: args.id, ...(await caller.webhooks.delete(args)) }),
-  }),
+  updateWebhook: t.field(
+    writeRow(
+      Webhook,
+      WEBHOOK,
+      webhooks.update,
+      UpdateInput,
+      async (caller, input) => (await caller.webhooks.update(input)).webhook,
+    ),
+  ),
+  deleteWebhook: t.field(deleteRow(webhooks.delete, schema.WebhookId, (caller, args) => caller.webhooks.delete(args))),
   rotateWebhookSecret: t.field({
     ...procedureExtensions(webhooks.rotate),
     type: SecretPayload,
