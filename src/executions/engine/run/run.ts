@@ -141,23 +141,28 @@ export async function runSteps(input: RunInput, progress: Progress, emit: Emit):
     if (last.calls.length && !isLast) await input.steps().save(last)
     await emit(assistantEvent(number, reply.parts))
     if (!last.calls.length) {
-      if (input.tools.length && writesCall(textOf(reply.parts), input.tools)) input.warn('tool_missing', WRITTEN_CALL)
-      if (!input.output) return reply.stopReason
-      const parsed = parseAnswer(input.output, textOf(reply.parts))
-      if (parsed.problem === null) {
-        progress.resultObject = JSON.stringify(parsed.value)
-        return reply.stopReason
-      }
-      if (isRepaired || reply.stopReason !== 'end_turn') throw new InvalidOutput(parsed.problem, reply.stopReason)
+      const problem = problemOf(input, textOf(reply.parts), progress)
+      if (problem === null) return reply.stopReason
+      if (isRepaired || reply.stopReason !== 'end_turn') throw new InvalidOutput(problem, reply.stopReason)
       isRepaired = true
-      repair = repairRequest(input.output, parsed.problem)
-      continue
-    }
-    if (isLast) {
+      repair = repairRequest(input.output!, problem)
+    } else if (isLast) {
       await refuse(last, input.maxTurns, emit)
       return atLimit(input)
     }
   }
+}
+
+/**
+ * Returns why an answer does not fit the output's schema, or null if it fits, which makes it the result object. Warns
+ * about a call that the model wrote as text.
+ */
+function problemOf({ output, tools, warn }: RunInput, answer: string, progress: Progress): string | null {
+  if (tools.length && writesCall(answer, tools)) warn('tool_missing', WRITTEN_CALL)
+  if (!output) return null
+  const parsed = parseAnswer(output, answer)
+  if (parsed.problem === null) progress.resultObject = JSON.stringify(parsed.value)
+  return parsed.problem
 }
 
 const WRITTEN_CALL =
