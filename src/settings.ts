@@ -34,9 +34,9 @@ import { isWellFormed } from './lib/token.ts'
 const COMBINED = { combined: true }
 
 /**
- * Returns the parameters of a check of several settings, whose problem is reported for the first one. Zod makes such
- * checks for an object without any problem only; this one is made unless one of its own settings is invalid, so that a
- * start names all problems at once.
+ * Returns the parameters of a check of several settings, whose problem is reported for the first one. By
+ * default Zod makes such checks for an object without any problem only. This one is made unless one of its own settings
+ * is invalid, so that a start names all problems at once.
  */
 const combined = (names: readonly string[], message: string) => ({
   path: names.slice(0, 1),

@@ -17,9 +17,9 @@ export type ApprovalChange = { event: 'changed'; data: { approval: z.output<type
 const DAY = 24 * 60 * 60 * 1000
 
 /**
- * GET /approvals/events (contract-2.md section 1.19): the approvals that runs ask for, and those that are decided or
- * expire, from now on, as far as the caller can see them; with an `executionId` those of one run, 404 before the first
- * event if the caller cannot reach it. Ends with the signal.
+ * GET /approvals/events (contract-2.md section 1.19): follows the approvals that the caller can see. Yields those that
+ * are created, decided or expired from now on, of one run if `executionId` names it. Ends with the signal. Throws 404 for
+ * a run that the caller cannot reach.
  */
 export async function follow(
   actor: Actor,

@@ -10,7 +10,7 @@ const MAX_WAITING = 10_000
 
 type Deps = { bus: Bus; clock: Clock }
 
-/** Which rows to look at: those with the ids or, if notices may have been missed (null), all that changed `since`. */
+/** The rows to look at: those with the ids or, if notices may have been missed (null), all that changed `since`. */
 export type Looked = { ids: readonly string[] | null; since: Date }
 
 /**

@@ -130,7 +130,7 @@ export function useAction<Given, Answer>(
     },
     onError: (error) => {
       onRefused(error)
-      // What it was to change is gone or has changed.
+      // The object of the change is gone or has changed.
       if ([404, 409].includes(toFailure(error).status)) void rereadChanges()
       if (!options.quiet) toast(describeFailure(error), 'bad')
     },

@@ -45,11 +45,14 @@ export type ExecuteOptions = {
 }
 
 /**
- * POST /agents/{id}/execute: accepts the run and waits for its end unless it is streamed or in the background. Throws
- * 400 for a parent that is nested too deep; 403 for interrupting a run that the caller may not cancel, for a parent
- * that is another user's run, and for a token without the scope of history that the model would read; 404 for an agent,
- * space, chat, session or parent that the caller cannot use; 409 if the session is busy (`onBusy: reject`) or the run
- * was cancelled; 422 for an Idempotency-Key of another request; 500 `Chat execution failed`.
+ * POST /agents/{id}/execute: accepts the run and waits for its end unless it is streamed or in the background. Throws:
+ * - 400 for a parent that is nested too deep,
+ * - 403 for interrupting a run that the caller may not cancel, for a parent that is another user's run, and for a token
+ *   without the scope of history that the model would read,
+ * - 404 for an agent, space, chat, session or parent that the caller cannot use,
+ * - 409 if the session is busy (`onBusy: reject`) or the run was cancelled,
+ * - 422 for an Idempotency-Key of another request,
+ * - 500 `Chat execution failed`.
  */
 export async function executeAgent(
   actor: Actor,

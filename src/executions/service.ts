@@ -308,7 +308,7 @@ export async function cancelIfActive(actor: Actor, deps: Deps, id: string): Prom
   if (row.terminalSeq === null) await deps.engine.cancel(row, actor)
 }
 
-/** Removes texts from a stored response that the caller may no longer read. */
+/** Removes texts that the caller may no longer read from a stored response. */
 export async function withoutClosed<Answer extends Awaited<ReturnType<typeof cancel>>>(
   actor: Actor,
   { db }: Deps,

@@ -63,8 +63,8 @@ function ofInput({ type }: { type: GraphQLType }): string | null | undefined {
 }
 
 /**
- * Makes the results of mutations nullable. A document can have several, which are executed one after another: an error
- * in a field that is never null would remove the results of the others from the answer, and stop at the failed one.
+ * Makes the results of mutations nullable. A document can have several mutations, which are executed one after another.
+ * If one that is never null failed, the others would lose their results, and those after it would not be executed.
  */
 function separateMutations(schema: GraphQLSchema): GraphQLSchema {
   for (const field of Object.values(schema.getMutationType()?.getFields() ?? {}))

@@ -23,7 +23,7 @@ export type Procedure = {
 }
 
 /**
- * Returns a caller for a procedure that executes all its middlewares in order, like tRPC's own caller. That one copies
+ * Returns a caller for a procedure that executes all its middlewares in order, like tRPC's own caller, which copies
  * the call twice per middleware and the whole result once, which takes a tenth of a request. Throws a TRPCError.
  */
 export function callerOf({ _def }: Procedure, path: string) {

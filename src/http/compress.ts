@@ -8,8 +8,8 @@ import { brotliCompress, brotliCompressSync, constants, gzip, gzipSync } from 'n
 export const MIN_LENGTH = 1024
 
 /**
- * Maximum length of an answer that is compressed at once (bytes). That takes 0.1 ms for 36 KB; a thread would take twice
- * as long and cost three times as much. Longer ones are compressed in zlib's threads, without blocking the event loop.
+ * Maximum length of an answer that is compressed at once (bytes). 36 KB take 0.1 ms; a thread would take twice as long
+ * and cost three times as much. Longer answers are compressed in zlib's threads, without blocking the event loop.
  */
 const MAX_AT_ONCE = 128 * 1024
 

@@ -54,8 +54,8 @@ export const withPlainNumbers = (value: unknown): unknown => replaceExact(value,
 export const withDigitsAsText = (value: unknown): unknown => replaceExact(value, ({ rawJSON }) => rawJSON)
 
 /**
- * Returns a value that has lost digits on its way through a client, with the digits of the original: those at the same
- * place, or else those of the only number that is rounded to it, because an item may have moved.
+ * Returns a value that has lost digits on its way through a client, with the digits of the original. They come from the
+ * same place, or else from the only number that is rounded to it, because an item may have moved.
  */
 export function restoreDigits(value: unknown, original: unknown): unknown {
   const numbers = largeNumbersIn(original).filter(isExactNumber)

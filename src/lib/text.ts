@@ -62,8 +62,8 @@ export const toPrintable = (text: string, maxLength = 100): string =>
 const SHORT = 128
 
 /**
- * Appends to a text. V8 stores concatenated strings as a tree, which takes six times the memory for token-sized pieces
- * until the string is flattened; this flattens it whenever it has grown by an eighth.
+ * Appends to a text, and flattens it whenever it has grown by an eighth. V8 stores concatenated strings as a tree, which
+ * takes six times the memory for token-sized pieces until the string is flattened.
  */
 export function appendFlat(text: string, more: string): string {
   const whole = text + more

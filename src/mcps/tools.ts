@@ -255,7 +255,7 @@ const listed = (opened: readonly Opened[]) =>
 type Listing = ReturnType<typeof listed>[number]
 type Listed = Listing & { modelName: string }
 
-/** Names the tools of a run. Those that were named before keep their names. */
+/** Names the tools of a run. Tools that were named before keep their names. */
 function createNames(taken: ReadonlySet<string>) {
   const names = new Map<string, string>()
   return (offered: readonly Listing[]): Listed[] => {

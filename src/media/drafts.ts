@@ -49,7 +49,7 @@ export async function createDrafts(
   }
 }
 
-/** Codes of a full disk or quota, and of a folder that cannot be used. Those of a caller's connection are others. */
+/** Codes of a full disk or quota, and of a folder that cannot be used. Errors of a caller's connection have other codes. */
 const FULL = /^(ENOSPC|EDQUOT|EFBIG)$/
 const UNUSABLE = /^(EACCES|EPERM|EROFS|EIO|ESTALE|ENOENT|ENOTDIR|EEXIST|EMFILE|ENFILE|ENODEV|ENXIO)$/
 

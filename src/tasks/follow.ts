@@ -17,9 +17,9 @@ export type TaskChange =
 type Found = { id: string; isDeleted: boolean }
 
 /**
- * GET /tasks/events (contract-2.md section 1.19): the tasks that are created, changed or deleted from now on, as far as
- * the caller can see them. With an `id` only those of that task, to its deletion; 404 before the first event if there
- * is none. Ends with the signal.
+ * GET /tasks/events (contract-2.md section 1.19): follows the tasks that the caller can see. Yields those that are
+ * created, changed or deleted from now on; with an `id` the changes of that task, to its deletion. Ends with the signal.
+ * Throws 404 for a task that the caller cannot reach.
  */
 export async function follow(
   actor: Actor,

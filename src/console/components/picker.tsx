@@ -43,7 +43,7 @@ type Props = PickerProps & {
 /** A field that chooses one of many options: shows the choice, and finds another one by what the person types. */
 export function Picker(props: Props) {
   const { label, value, name, groups, onSearch, isPending, hasMore, onChange, fixed = [], className, ...rest } = props
-  /** What the person has typed, null while the list is closed. */
+  /** The text that the person has typed, null while the list is closed. */
   const [search, setSearch] = useState<string | null>(null)
   const { write } = useFrame()
   const input = useRef<HTMLInputElement>(null)
@@ -81,7 +81,7 @@ export function Picker(props: Props) {
     )
   }
 
-  // What the person types replaces the choice.
+  // The typed text replaces the choice.
   // biome-ignore lint/correctness/useExhaustiveDependencies: a name that was read is a new text of the field
   useLayoutEffect(() => {
     if (!isOpen && document.activeElement === input.current) input.current?.select()

@@ -6,7 +6,7 @@ import { IconButton } from './button.tsx'
 
 const t = texts.toolModes
 
-/** Of an agent, a space or an organization. */
+/** The modes of an agent, a space or an organization. */
 type Permissions = Output<'agents.get'>['agent']['permissions']
 type Mode = Permissions[number]['mode']
 

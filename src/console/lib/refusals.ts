@@ -29,7 +29,7 @@ function inWords(rule: string): string {
   return rule
 }
 
-/** Names of the API at the begin of its messages, and those that the pages have for the same things. */
+/** Names of the API at the beginning of its messages, each with the name that the pages use. */
 const NAMES: readonly (readonly [RegExp, string])[] = [
   [/^Chat execution(?= failed)/, texts.run],
   [/^Execution(?= (?:not found|was cancelled|tree limit))/, texts.run],
@@ -38,7 +38,7 @@ const NAMES: readonly (readonly [RegExp, string])[] = [
   [/^Media(?= not found)/, texts.chat.upload],
 ]
 
-/** Replaces the name of a thing in a message of the API by that of the pages. */
+/** Replaces the name of a resource in a message of the API by that of the pages. */
 export const inPageWords = (message: string): string =>
   NAMES.reduce((words, [name, ours]) => words.replace(name, ours), message)
 

@@ -1,8 +1,8 @@
 import type { QueryClient, QueryFilters } from '@tanstack/react-query'
 
 /**
- * Reads queries again after a change. A first answer that is still coming may be older than the change, and TanStack
- * Query would take it for the new one, so those queries are read once more after it.
+ * Reads queries again after a change. A first answer that is still coming may be older than the change. TanStack Query
+ * would take it for the new one, so those queries are read once more after it.
  */
 export async function reread(cache: QueryClient, filters: QueryFilters): Promise<void> {
   const first = cache

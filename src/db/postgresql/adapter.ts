@@ -196,7 +196,7 @@ const CONTROL = /^(?:BEGIN|COMMIT|SET LOCAL lock_timeout)\b/
 
 /**
  * Returns names for prepared statements. The first ones get a name, except statements that take any row that meets a
- * condition: PostgreSQL would keep a sequential scan, expecting a match soon, and reach the match last.
+ * condition. PostgreSQL would keep a sequential scan for them, which expects a match soon and may reach it last.
  */
 function statementNames(prefix: string): (query: Pick<SqlQuery, 'sql' | 'args'>) => string {
   const names = new Map<string, string>()

@@ -160,7 +160,7 @@ function safeAdapter(writer: Connection, reader: Connection, kept: Kept | null):
     },
     async dispose() {
       const turn = await turns.take()
-      // Those who share the group get its error.
+      // Members of the group get its error.
       await turn.keep(true).catch(() => {})
       await stopCheckpoints()
       const closeAll = () => {

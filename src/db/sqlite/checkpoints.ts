@@ -5,7 +5,7 @@ import { logOf } from './write-ahead-log.ts'
 type Options = {
   /** Called before each checkpoint. */
   onCheckpoint: () => void
-  /** Whether somebody has touched the file or its log, which are then left alone. */
+  /** Whether another program has touched the file or its log, which are then left alone. */
   isMoved: () => boolean
 }
 

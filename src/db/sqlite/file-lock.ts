@@ -26,7 +26,7 @@ const held = new Set<Sqlite.Database>()
  *
  * The operating system holds the lock, on an empty file beside the database (where symbolic links lead), in SQLite's
  * own way. It ends with the process, so no stale lock can remain and no pid can be confused. `<file>.pid` is used only
- * in the message. If somebody deletes the file of the lock, a new one is locked a moment later. `onTaken` is called again
+ * in the message. If the file of the lock is deleted, a new one is locked a moment later. `onTaken` is called again
  * and again while another server holds that.
  */
 export function lockDatabase(path: string, onTaken: () => void = () => {}): Lock {

@@ -1,7 +1,7 @@
 /** APIs whose base addresses are written in several ways. */
 export type ProviderKind = 'anthropic' | 'openai' | 'google' | 'compatible'
 
-/** Request paths of each API that a pasted base address may end with. Those of OpenAI's two APIs have the same base. */
+/** Request paths of each API that a pasted base address may end with. OpenAI's two APIs have the same base. */
 const REQUEST_PATHS: Readonly<Record<ProviderKind, RegExp>> = {
   anthropic: /\/(messages|models)$/,
   openai: /\/(chat\/completions|completions|responses|models)$/,

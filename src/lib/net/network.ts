@@ -19,7 +19,7 @@ export class ProxyFailed extends Error {
 
 /** Restricts connections to allowed IP addresses. */
 export type Guard = {
-  /** Which IP addresses may be connected to. */
+  /** Returns whether connections to an IP address are allowed. */
   isAllowed: (address: string) => boolean
   /** Resolves names. Default: the system resolver. */
   lookup?: LookupFunction | undefined

@@ -20,7 +20,7 @@ export class BadAnswer extends Error {
 export const TOO_LARGE = 'its answer is too large'
 
 export type SafeFetchOptions = {
-  /** Which IP addresses may be connected to. Default: any. */
+  /** Returns whether connections to an IP address are allowed. Default: to any. */
   isAllowed?: Guard['isAllowed'] | undefined
   /** Resolves names. Default: the system resolver. */
   lookup?: Guard['lookup']

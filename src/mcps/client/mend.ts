@@ -130,7 +130,7 @@ function eventsOf(
   { id: eventId, event, data }: Pick<EventSourceMessage, 'data'> & Partial<EventSourceMessage>,
   id: Asked['id'],
 ): string {
-  // Of the older transport. Servers behind a proxy name their own scheme or host.
+  // An event of the older transport. Servers behind a proxy name their own scheme or host in it.
   const endpoint = event === 'endpoint' ? URL.parse(data) : null
   if (endpoint) return `event: endpoint\ndata: ${endpoint.pathname}${endpoint.search}\n\n`
   const isPlainError = event === 'error' && id !== undefined && !/^\s*[{[]/.test(data)

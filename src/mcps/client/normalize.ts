@@ -198,7 +198,7 @@ function toTool(given: unknown) {
   const schema = stated === true || isEmptyList(stated) ? {} : stated
   if (!isText(name) || !isObject(schema) || isTooDeep(schema)) return []
   const { type: kind = 'object', properties, required, ...others } = withoutNull(schema)
-  // Of tools without inputs.
+  // Some servers leave the type of a tool without inputs empty.
   const type = kind === '' || kind === 'null' ? 'object' : kind
   if (isProperties(schema)) return toTool({ ...described, inputSchema: { type: 'object', properties: schema } })
   if (![type].flat().some((one) => isText(one) && one.toLowerCase() === 'object')) return []

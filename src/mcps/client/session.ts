@@ -18,7 +18,7 @@ const MINUTE = 60_000
 const MEBIBYTE = 1024 * 1024
 
 /**
- * Time that an idle connection is reused (ms), if the server states none: shorter than that of any server in use
+ * Time that an idle connection is reused (ms), if the server states none. It is shorter than that of any server in use
  * (gunicorn: 2 s), so that a call rarely meets a connection that is being closed.
  */
 const KEEP_ALIVE = 1500

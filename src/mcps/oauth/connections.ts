@@ -223,7 +223,7 @@ function tracked({ tokenRefreshes }: ConnectionDeps, refreshed: Promise<void>): 
   return refreshed.finally(() => tokenRefreshes.delete(refreshed))
 }
 
-/** Refreshes tokens under the lease `refreshId`, and stores them even if nobody waits for them any more. */
+/** Refreshes tokens under the lease `refreshId`, and stores them even if no request waits for them any more. */
 async function refresh(
   deps: ConnectionDeps,
   server: OAuthServer,

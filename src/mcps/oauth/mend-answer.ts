@@ -3,7 +3,7 @@ import { parseJson } from '../../lib/json.ts'
 import { asText, type Fields, isObject } from '../../lib/unknown.ts'
 import { AuthorizationProblem } from '../client/unreachable.ts'
 
-/** What the metadata of authorization servers state and the SDK drops, by the issuer that it compares. */
+/** Fields of the metadata of authorization servers that the SDK drops, by the issuer that it compares. */
 export type Issuers = Map<string, { issuer: string; revocation_endpoint?: string }>
 
 /**

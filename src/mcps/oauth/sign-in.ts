@@ -169,9 +169,9 @@ async function clientFor(
 }
 
 /**
- * Returns whether an authorization server reads the metadata document of this service. If it registers clients, too, it
- * must know clients without a secret, and the user must have returned from the last sign-in: it may be unable to read
- * the document, and say so on its own page.
+ * Returns whether an authorization server reads the metadata document of this service. If the server registers clients,
+ * too, it must accept clients without a secret, and the user must have returned from the last sign-in. A server that
+ * cannot read the document says so on its own page only.
  */
 async function isDocumentRead(
   deps: Deps,

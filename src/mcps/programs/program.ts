@@ -290,7 +290,7 @@ function createLines(onLine: (line: Buffer) => void, isOpen: () => boolean) {
 function createTail(clean: Clean) {
   const lines: string[] = []
   let last = ''
-  // Twice the shown length, so that `clean` finds a secret at the end.
+  // Twice the length that a reason quotes, so that `clean` finds a secret at the end.
   const begin = (line: string) => line.slice(0, 2 * TAIL.line + 1)
   return {
     add(text: string) {

@@ -109,7 +109,7 @@ export const statusUpdate = (place: Place, status: NonNullable<Task['status']>):
   payload: { $case: 'statusUpdate', value: { ...place, status, metadata: undefined } },
 })
 
-/** Returns a fragment of the answer. `append`: the artifact goes on, and does not begin anew. */
+/** Returns a fragment of the answer. `append`: the text continues the artifact instead of replacing it. */
 export const artifactUpdate = (place: Place, fragment: string, append: boolean, lastChunk = false): StreamResponse => ({
   payload: {
     $case: 'artifactUpdate',

@@ -39,7 +39,7 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
     ? await decideAll(actor, deps, input.resume.map(toDecision))
     : await answered(actor, context, agent, input, path, idempotency)
   nameRun(res, row, idempotency)
-  // Without its last event the client knows that the run goes on.
+  // Without its last event the client knows that the run continues.
   await writeFrames(res, toFrames(context, actor, { agent, input, results }, row, after))
 }
 
@@ -166,7 +166,7 @@ async function* toFrames(
   }
 }
 
-/** Returns the questions of a waiting run that nobody has decided. */
+/** Returns the questions of a waiting run that are not decided. */
 async function undecidedOf({ db }: Pick<Deps, 'db'>, { id: executionId }: ExecutionRow): Promise<AskedPart[]> {
   const pending = await db.approval.findMany({
     where: { executionId, status: 'pending' },

@@ -144,7 +144,7 @@ async function* toFrames(
     let text = ''
     for (const part of parts) {
       const written = write(part)
-      // The page has what came before, and the writer goes on from there.
+      // The page has the chunks before, and the writer continues from there.
       if (part.seq <= after) continue
       text += toText(written.chunks.filter((chunk) => !isKnown(chunk)))
       isOver ||= written.isOver

@@ -65,7 +65,7 @@ function inline(schema: unknown, defs: Readonly<Record<string, Schema>>): Schema
     else if (key === 'items' || key === 'additionalProperties') cleaned[key] = inline(value, defs)
     else cleaned[key] = value
   }
-  // The format alone describes the text, and a minimum length says nearly the same as not blank.
+  // The format alone describes the text, and a minimum length means nearly the same as not blank.
   if (cleaned.format !== undefined || cleaned.pattern === NOT_BLANK) delete cleaned.pattern
   for (const limit of ['minimum', 'maximum']) if (Math.abs(cleaned[limit] as number) === SAFE) delete cleaned[limit]
   return withoutUnion(cleaned)

@@ -116,7 +116,7 @@ export async function* toChunks(
   for await (const parts of followParts(actor, deps, row, streamTo, after)) {
     let text = ''
     for (const part of parts) {
-      // The reasoning is shown to the person, and is no part of the answer.
+      // Clients show the reasoning to the person. It is no part of the answer.
       const change = asksPerson(part) ? { reasoning_content: `${noteOf(deps, part)}.\n` } : toDeltas(part)
       if (change) text += delta(change)
       if (part.type === 'failed' || part.type === 'cancelled') {

@@ -69,8 +69,8 @@ export function toOpenAIError(error: AppError) {
 }
 
 /**
- * Sends an error in the form of OpenAI. Its clients repeat requests after 409 and 5xx, so the error of a run that has
- * ended tells them not to: they would run the agent again, with all of its tools.
+ * Sends an error in the form of OpenAI. OpenAI's clients repeat requests after 409 and 5xx. The error of a run that
+ * has ended forbids that, because they would run the agent again, with all of its tools.
  */
 export const sendOpenAIError = (res: ServerResponse, error: AppError): void =>
   sendJson(res, error.status, toOpenAIError(error), {

@@ -66,7 +66,7 @@ export async function* followToWait(
       if (read) next = batches.next()
     }
   } finally {
-    // A read that goes on behind another run ends with the request.
+    // A read that still waits behind another run ends with the request.
     next.catch(() => {})
     void batches.return(undefined).catch(() => {})
   }

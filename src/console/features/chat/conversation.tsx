@@ -54,7 +54,7 @@ export function Conversation({ chat, way, agentName, isReadOnly, onAgain, onEdit
   const summaryRows = ({ id, summary }: Message): Row[] =>
     summary ? [{ key: `summary-${id}`, text: '', node: <SummaryLine text={summary} /> }] : []
 
-  /** What stands below a question without a listed answer: its run, or the end of it. */
+  /** Stands below a question without a listed answer: its run, or the end of it. */
   const unansweredRows = (message: Message, run: LiveRun | undefined): Row[] => {
     const onRunAgain = againFor(message.id)
     if (run) return [runRow(run, onRunAgain)]

@@ -213,7 +213,7 @@ function Table({ rows, more }: { rows: readonly Row[]; more: () => void }) {
   )
 }
 
-/** The state of a run that waits for approval. A phone has room for one word. */
+/** The state of a run that waits for approval. A phone has space for one word. */
 const Waits = () => (
   <>
     <span className="sm:hidden">{texts.approvals.states.pending}</span>

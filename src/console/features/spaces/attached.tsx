@@ -11,7 +11,7 @@ import { agents } from '../agents/texts.ts'
 import type { SpaceShape } from './spaces.tsx'
 import { spaces as t } from './texts.ts'
 
-/** Ids in a saved list that the person can change. What others change meanwhile stays. */
+/** Ids in a saved list that the person can change. Changes that others make meanwhile stay. */
 function useIds(saved: readonly string[]) {
   const [wanted, setWanted] = useState<Readonly<Record<string, boolean>>>({})
   const added = Object.keys(wanted).filter((id) => wanted[id] && !saved.includes(id))

@@ -10,7 +10,7 @@ export type Line = { name: string; colour: string; values: readonly number[] }
 /** Distances between the lines of a chart's axis, from 1 to 5 × 10¹⁵: its values are whole numbers. */
 const WHOLE_STEPS = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat()
 
-/** Lines over time, with a dot for each period if there is room for it. */
+/** Lines over time, with a dot for each period if there is space for it. */
 export function Chart({ dates, lines }: { dates: readonly string[]; lines: readonly Line[] }) {
   const box = useRef<HTMLDivElement>(null)
   const isDark = useIsDark()

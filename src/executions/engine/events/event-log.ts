@@ -63,7 +63,7 @@ export type EventLog = {
    */
   close(stream: RunStream, ended: ExecutionRow | null): void
   find(executionId: string): RunStream | undefined
-  /** Subscribes to the events after a number. Those that are not stored yet wait already. */
+  /** Subscribes to the events after a number. Events that are not stored yet wait for the subscriber already. */
   subscribe(stream: RunStream, after: number): Subscriber
   /** Writes all waiting events. Tries once. */
   flush(): Promise<void>

@@ -154,7 +154,7 @@ export function createMaintenance(deps: MaintenanceDeps) {
   }
 
   /**
-   * Ends runs that have waited longer than QUEUE_TIMEOUT. Those that can start have started before: they waited while no
+   * Ends runs that have waited longer than QUEUE_TIMEOUT. Runs that can start have started before. They waited while no
    * server was running, or while it was paused.
    */
   async function expireWaiting(now: Date): Promise<void> {

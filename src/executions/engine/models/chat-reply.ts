@@ -28,7 +28,7 @@ export type ReplyOptions = {
   thinkTags: boolean
 }
 
-/** State of the reading of one chat completion. What few answers have is made when it comes. */
+/** State of the reading of one chat completion. Parts that few answers have are made when they come. */
 export type ChatReply = Pick<ReplyOptions, 'metadataKey' | 'tools'> & {
   calls: StreamedCalls | null
   /** Reads the beginning of the text; null after it. */
@@ -186,8 +186,8 @@ function readDelta(reply: ChatReply, delta: Fields, parts: Part[]): void {
 }
 
 /**
- * Reads a message, from servers that send it instead of deltas: with one piece of the text each, with all text so far,
- * or whole after deltas, whose text and calls it repeats.
+ * Reads a message of a server that sends messages instead of deltas. Each has one piece of the text, or all text so far.
+ * A whole message after deltas repeats their text and calls.
  */
 function readMessage(reply: ChatReply, message: Fields, isLast: boolean, parts: Part[]): void {
   const { content } = message

@@ -70,8 +70,8 @@ function camelCased(fields: Fields): Fields {
 }
 
 /**
- * Puts calls together that gateways divide into a name without an input and an input without a name, and drops those
- * that repeat the id and the input of an earlier one.
+ * Puts calls together that gateways divide into a name without an input and an input without a name. Drops calls that
+ * repeat the id and the input of an earlier one.
  */
 function createCalls() {
   const seen = new Map<unknown, unknown>()

@@ -159,7 +159,7 @@ export function classifyModelError(
 
 /**
  * Returns a message without its long words, such as a picture of the request that a server repeats. The patterns of
- * {@link kindOf} would take time quadratic in the length of a word, during which no other run goes on.
+ * {@link kindOf} would take time quadratic in the length of a word, during which no other run continues.
  */
 const scannable = (message: string): string => message.replace(/\S{256,4096}/g, '…').slice(0, MAX_SCANNED)
 

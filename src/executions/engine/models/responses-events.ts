@@ -306,8 +306,8 @@ const isNamed = (item: Item, id: string, callId: string): boolean =>
   (id !== '' && item.id === id) || (callId !== '' && item.hasCallId && item.callId === callId)
 
 /**
- * Pairs the items of the complete answer with those that its events have shown: by their ids, and the others of a type
- * in their order, because some servers give the answer new ids and leave out its reasoning.
+ * Pairs the items of the complete answer with those of its events: by id, and the others of a type in their order. Some
+ * servers give the answer new ids and leave out its reasoning.
  */
 function pairs(output: readonly Fields[], items: readonly Item[]): [given: Fields, item: Item | undefined][] {
   const left = new Set(items)

@@ -33,8 +33,8 @@ type StreamedCall = {
 export type WholeCall = { id: string; name: string; input: string; extra: Fields | null; signature: string }
 
 /**
- * What a piece does to the call that it may continue: `continues` its input, `replaces` an empty input, `repeats` what
- * the call has, or `begins` another call.
+ * Relation of a piece to the call that it may continue: it `continues` its input, `replaces` an empty input, `repeats`
+ * the content of the call, or `begins` another call.
  */
 type Relation = 'continues' | 'replaces' | 'repeats' | 'begins'
 

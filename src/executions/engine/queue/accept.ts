@@ -131,8 +131,11 @@ const NO_TITLE = 'New chat'
  * Accepts a run in one transaction. If its session is free, the run takes the session's lock, and this process claims
  * it if it `hasCapacity`. Otherwise the run waits as `pending`, in the order of `queueSeq`.
  *
- * Throws 400 for a child that is nested too deep; 404 for a deleted chat; 409 for `onBusy: reject`, for a child of a
- * cancelled run and for a full tree; 429 beyond the backlog; IdempotencyConflict; SessionTaken.
+ * Throws an IdempotencyConflict, a SessionTaken, and:
+ * - 400 for a child that is nested too deep,
+ * - 404 for a deleted chat,
+ * - 409 for `onBusy: reject`, for a child of a cancelled run and for a full tree,
+ * - 429 beyond the backlog.
  */
 export async function accept(deps: ClaimDeps, request: NamedRequest, hasCapacity: boolean): Promise<ExecutionRow> {
   const { actor, key, parent } = request

@@ -90,7 +90,7 @@ function arranged({ asking, tools, question }: RunInput, prompt: LanguageModelV4
   return { ...options, prompt: arrange(options.prompt, asking.current().model, picturesApart) }
 }
 
-/** Returns whether nobody has seen any of the reply: it has no text and no reasoning, and its calls are not made yet. */
+/** Returns whether no part of the reply was published: it has no text and no reasoning, and its calls are not made yet. */
 const isUnseen = ({ pieces }: Draft): boolean => pieces.every(({ part }) => part.type === 'tool-call' || !part.text)
 
 /** Returns whether the model has begun to answer. */

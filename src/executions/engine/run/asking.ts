@@ -285,7 +285,7 @@ export async function createAsking(
         done.isRepeated = true
         return AT_ONCE
       }
-      // Somebody may have replaced the key since the run began.
+      // The key may have been replaced since the run began.
       if (!done.isRenewed && REPLACEABLE.has(failure.kind) && (await chain.renew())) {
         done.isRenewed = true
         return AT_ONCE

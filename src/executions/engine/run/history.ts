@@ -50,9 +50,10 @@ const NO_RESULT = 'The run ended before the tool answered'
 const PICTURES_FOLLOW = '[The pictures of these results follow]'
 
 /**
- * Arranges any sequence of turns into a prompt that every provider accepts: adjacent user turns are merged;
- * calls and results are paired; an assistant turn separates a tool from a user; blank texts are removed; call ids have
- * nine letters and digits, or the form of Kimi K2; tool names are valid.
+ * Arranges any sequence of turns into a prompt that every provider accepts:
+ * - adjacent user turns are merged, and blank texts are removed,
+ * - calls and results are paired, and an assistant turn separates a tool from a user,
+ * - call ids have nine letters and digits, or the form of Kimi K2, and tool names are valid.
  *
  * Reasoning and provider fields are sent only to the model that produced them, in their original fields. Chat
  * completions accept no pictures in a result, so a user turn carries them (`picturesApart`). The result is

@@ -20,7 +20,7 @@ export type Asked = {
   isCompatible: boolean
 }
 
-/** What a rejected request has, as far as rules ask for it. */
+/** Facts about a rejected request that rules ask for. */
 export type Facts = {
   isCompatible: boolean
   /** Whether the package of a provider writes the request. */
@@ -56,7 +56,7 @@ export type Said = { text: string; detail: string; field: string | null; asked: 
 export type Rule = {
   /** The change, or a function that reads the changes from the rejection. */
   change: Change | ((said: Said) => readonly Change[])
-  /** What the request must have. */
+  /** Facts that must be true of the request. */
   of?: readonly (keyof Facts)[]
   /** Wording of the text. */
   says?: RegExp

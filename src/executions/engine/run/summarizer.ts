@@ -102,7 +102,7 @@ export function createSummarizer(
 
   async function askOnce(input: RunInput, prompt: LanguageModelV4Prompt, usage: RunUsage, emit: Emit): Promise<string> {
     const { signal } = input.controller
-    // A failed request aborts the controller that it is given, and the run goes on without the summary.
+    // A failed request aborts the controller that it is given, and the run continues without the summary.
     const controller = new AbortController()
     const stop = () => controller.abort(signal.reason)
     signal.addEventListener('abort', stop)
