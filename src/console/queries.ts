@@ -58,6 +58,10 @@ export const query = <Name extends Path>(name: Name, input: Input<Name>) =>
     queryFn: ({ signal }) => callQuery(name, input, signal),
   })
 
+/** Reads a query now, also if its last answer is new. The pages that watch it show the answer. */
+export const readNow = <Name extends Path>(name: Name, input: Input<Name>): Promise<Output<Name>> =>
+  queryClient.fetchQuery({ ...query(name, input), staleTime: 0 })
+
 /** Like {@link useQuery}, for a list in pages. */
 export const pages = <Name extends Path>(name: Name, input: Input<Name>, limit = 50) =>
   infiniteQueryOptions<

@@ -66,6 +66,12 @@ export const texts = {
   noOrganization: 'You belong to no organization',
   noOrganizationText: 'Ask an admin of your organization to invite you, then load this page again.',
   reload: 'Load again',
+  clash: {
+    of: (fields: string) =>
+      `Another person or an agent has changed this since you began to edit it: ${fields}. Their version is on the left, yours on the right. Save again to replace theirs.`,
+    versions: 'Their version and yours',
+    giveUp: 'Take their version',
+  },
   leave: 'You have unsaved changes. Leave this page?',
   discard: 'Discard what you have written here?',
   actions: 'More actions',

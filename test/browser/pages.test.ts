@@ -330,6 +330,78 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('refuse to replace what others have saved meanwhile, show both texts, and then obey', async () => {
+    const create = async (path: string, body: object) =>
+      (await request(server, 'POST', `/api/v1/${path}`, { body })).body.id as string
+    const skill = await create('skills', { name: 'shared', description: 'd', prompt: 'Before' })
+    const space = await create('spaces', { name: 'Shared', instructions: 'Before' })
+    const task = await create('tasks', { title: 'Shared', description: 'Before' })
+    const mcp = await create('mcps', { name: 'Shared', description: 'Before', url: 'https://mcp.example.com/mcp' })
+    const { page, complaints } = await visit(browser, owner)
+    for (const [path, resource, label, field] of [
+      [`skills?skill=${skill}`, `skills/${skill}`, 'Prompt', 'prompt'],
+      [`spaces/${space}?tab=instructions`, `spaces/${space}`, 'Instructions', 'instructions'],
+      [`tasks?task=${task}`, `tasks/${task}`, 'Description', 'description'],
+      [`mcps?mcp=${mcp}`, `mcps/${mcp}`, 'Description', 'description'],
+    ] as const) {
+      const read = async () =>
+        Object.values<Record<string, string>>((await request(server, 'GET', `/api/v1/${resource}`)).body).find(
+          (value) => typeof value === 'object',
+        )?.[field]
+      const writeElsewhere = (text: string) =>
+        request(server, 'PATCH', `/api/v1/${resource}`, { body: { [field]: text } })
+      await page.goto(`/app/${path}`)
+      const box = page.getByRole('textbox', { name: label })
+      const save = page.getByRole('button', { name: 'Save', exact: true })
+      await box.fill('Mine')
+      await writeElsewhere('Theirs')
+      await save.click()
+      const versions = page.getByRole('group', { name: 'Their version and yours' })
+      await versions.getByText('Theirs').waitFor()
+      expect(await versions.getByText('Mine').count()).toBe(1)
+      expect(await read()).toBe('Theirs')
+      await page.getByRole('button', { name: 'Take their version' }).click()
+      await expect.poll(() => box.inputValue()).toBe('Theirs')
+      await box.fill('Mine again')
+      await writeElsewhere('Theirs again')
+      await save.click()
+      await versions.getByText('Theirs again').waitFor()
+      await save.click()
+      await expect.poll(read).toBe('Mine again')
+    }
+    expect(complaints).toEqual([])
+    await leave(page)
+  })
+
+  it('show whole names on a phone, greetings as Markdown, and the first files of many', async () => {
+    const create = async (path: string, body: object) =>
+      (await request(server, 'POST', `/api/v1/${path}`, { body })).body.id as string
+    const spaceId = await create('spaces', { name: `Reports of ${'many '.repeat(15)}years` })
+    const agent = { name: 'Agent for the reports of the whole organization', systemPrompt: 'x' }
+    const agentId = await create('agents', { ...agent, initialGreeting: '## Ask me\n\n- for *reports*' })
+    await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body: { message: 'How many?', spaceId } })
+    const folder = 'reports/of/the/whole/organization'
+    for (let index = 0; index < 201; index++) {
+      const body = { path: `${folder}/${String(index).padStart(3, '0')}.md`, content: '' }
+      await request(server, 'PUT', `/api/v1/spaces/${spaceId}/files/content`, { body })
+    }
+    const { page } = await visit(browser, owner, `/app/spaces/${spaceId}?tab=chats`)
+    await page.setViewportSize({ width: 375, height: 800 })
+    const isWhole = (element: Element) => element.scrollWidth <= element.clientWidth
+    expect(await page.getByRole('link', { name: 'How many?' }).evaluate(isWhole)).toBe(true)
+    expect(await page.getByRole('heading', { level: 1 }).evaluate(isWhole)).toBe(true)
+    await page.goto(`/app/spaces/${spaceId}`)
+    await page.getByRole('button', { name: '000.md' }).waitFor()
+    expect(await page.getByText('000.md', { exact: true }).evaluate(isWhole)).toBe(true)
+    expect(await page.getByRole('button', { name: '200.md' }).count()).toBe(0)
+    await page.getByRole('button', { name: '199.md' }).scrollIntoViewIfNeeded()
+    await page.getByRole('button', { name: '200.md' }).waitFor()
+    await page.goto(`/app?agent=${agentId}`)
+    await page.getByRole('heading', { name: 'Ask me' }).waitFor()
+    await page.setViewportSize({ width: 1280, height: 720 })
+    await leave(page)
+  })
+
   it('say that the server is paused', async () => {
     await using paused = await startServer({ PAUSED: 'true' })
     const { page } = await visit(browser, await ownerOf(paused), '/app/runs')

@@ -1,8 +1,10 @@
-import { type ReactNode, useState } from 'react'
+import { type ReactNode, useEffect, useRef, useState } from 'react'
 import { texts } from '../texts.ts'
 import { useUnsaved } from '../unsaved.ts'
 import { Button } from './button.tsx'
 import { useFrame } from './dialog.tsx'
+import { Differences } from './differences.tsx'
+import { Clash } from './edits.ts'
 import { usePageGuard } from './guard.ts'
 import { Fallible } from './refused.tsx'
 
@@ -12,6 +14,7 @@ type Props = {
     mutate: (given: undefined, options: { onSuccess: () => void }) => void
     error: unknown
     isPending: boolean
+    reset: () => void
   }
   isReady: boolean
   /** The text of the button. Default: "Save". */
@@ -34,6 +37,7 @@ export function Form({ save, isReady, label = texts.save, onCancel, className, m
   const { isWrittenIn, leave } = useFrame()
   const [isWritten, setIsWritten] = useState(false)
   useUnsaved(isWritten)
+  const clash = save.error instanceof Clash ? save.error : null
   // A page that follows a saved form is no loss.
   usePageGuard(isWrittenIn && !save.isPending)
   const button = !isReadOnly && (
@@ -50,11 +54,20 @@ export function Form({ save, isReady, label = texts.save, onCancel, className, m
         save.mutate(undefined, { onSuccess: () => setIsWritten(false) })
       }}
     >
-      <Fallible error={save.error}>
+      <Fallible error={clash ? null : save.error}>
         <fieldset disabled={isReadOnly} className="contents">
           {children}
         </fieldset>
       </Fallible>
+      {clash && (
+        <Clashing
+          clash={clash}
+          giveUp={() => {
+            clash.giveUp()
+            save.reset()
+          }}
+        />
+      )}
       {onCancel ? (
         <div className="mt-3 flex flex-wrap justify-end gap-2">
           {more}
@@ -65,5 +78,26 @@ export function Form({ save, isReady, label = texts.save, onCancel, className, m
         button
       )}
     </form>
+  )
+}
+
+/** Shows what others have saved meanwhile beside what the person wants to save. */
+function Clashing({ clash, giveUp }: { clash: Clash; giveUp: () => void }) {
+  const box = useRef<HTMLDivElement>(null)
+  useEffect(() => {
+    box.current?.scrollIntoView({ block: 'nearest' })
+  }, [])
+  return (
+    <div ref={box} className="my-3 rounded-xl bg-warn-tint px-4 py-3">
+      <p role="alert" className="mb-3">
+        {clash.message}
+      </p>
+      <div tabIndex={0} role="group" aria-label={texts.clash.versions} className="max-h-[50vh] overflow-y-auto">
+        {clash.fields.map(({ label, theirs, mine }) => (
+          <Differences key={label} name={label} before={theirs} after={mine} />
+        ))}
+      </div>
+      <Button onClick={giveUp}>{texts.clash.giveUp}</Button>
+    </div>
   )
 }

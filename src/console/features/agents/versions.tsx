@@ -1,11 +1,10 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 import { Button } from '../../components/button.tsx'
+import { Differences } from '../../components/differences.tsx'
 import { More } from '../../components/more.tsx'
 import { Loaded } from '../../components/page.tsx'
-import { cn } from '../../lib/class-names.ts'
-import { diffLines } from '../../lib/diff.ts'
-import { moment, pretty } from '../../lib/format.ts'
+import { moment } from '../../lib/format.ts'
 import { pages } from '../../queries.ts'
 import { type Agent, toDraft, toInput } from './form.ts'
 import { agents as t } from './texts.ts'
@@ -63,27 +62,5 @@ function Diff({ before, after }: { before: Agent; after: Agent }) {
   const names = Object.keys(a) as (keyof typeof a)[]
   const changed = names.filter((name) => JSON.stringify(a[name]) !== JSON.stringify(b[name]))
   if (!changed.length) return <p className="text-soft">{t.noDifference}</p>
-  return changed.map((name) => (
-    <section key={name} className="mb-4 overflow-x-auto rounded-lg border border-line">
-      <h3 className="border-line border-b bg-panel px-3 py-1.5 font-mono text-xs">{name}</h3>
-      <table aria-label={name} className="w-full min-w-[36rem] table-fixed font-mono text-xs">
-        <tbody>
-          {diffLines(pretty(a[name] ?? ''), pretty(b[name] ?? '')).map(({ left, right }, index) => (
-            // biome-ignore lint/suspicious/noArrayIndexKey: lines have no other name
-            <tr key={index} className="align-top">
-              <Side text={left} isOther={left !== right} kind="bg-danger-tint" mark="−" />
-              <Side text={right} isOther={left !== right} kind="bg-good-tint" mark="+" />
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </section>
-  ))
+  return changed.map((name) => <Differences key={name} name={name} before={a[name]} after={b[name]} />)
 }
-
-const Side = ({ text, isOther, kind, mark }: { text: string | null; isOther: boolean; kind: string; mark: string }) => (
-  <td dir="auto" className={cn('whitespace-pre-wrap break-words px-2 py-0.5', isOther && text !== null && kind)}>
-    {isOther && text !== null && <span className="mr-1 select-none text-soft">{mark}</span>}
-    {text}
-  </td>
-)

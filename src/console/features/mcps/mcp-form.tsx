@@ -3,10 +3,11 @@ import { useState } from 'react'
 import { callMutation, type Output } from '../../api.ts'
 import { Button } from '../../components/button.tsx'
 import { ConfirmDelete } from '../../components/dialog.tsx'
+import { useEdits } from '../../components/edits.ts'
 import { Check, Field, NameField, Select, TextArea, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { changedFields } from '../../lib/changes.ts'
-import { query, useAction } from '../../queries.ts'
+import { query, readNow, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { mcps as t } from './texts.ts'
 
@@ -35,6 +36,38 @@ type Draft = Pick<Mcp, 'mcpType' | 'name' | 'isActive' | 'auth'> & {
   scope: string
 }
 
+const LABELS: Record<keyof Draft, string> = {
+  mcpType: t.type,
+  name: texts.name,
+  isActive: t.active,
+  auth: t.auth,
+  description: texts.description,
+  url: t.url,
+  transport: t.transport,
+  headers: t.headers,
+  credentials: t.credentials,
+  clientId: t.clientId,
+  clientSecret: t.clientSecret,
+  scope: t.scope,
+}
+
+const toDraft = (mcp: Mcp | null): Draft => ({
+  mcpType: mcp?.mcpType ?? 'custom',
+  name: mcp?.name ?? '',
+  description: mcp?.description ?? '',
+  url: mcp?.url ?? '',
+  transport: (mcp?.transport ?? 'streamable-http') as Transport,
+  isActive: mcp?.isActive ?? true,
+  headers: Object.entries(mcp?.headers ?? {})
+    .map(([name, value]) => `${name}: ${value}`)
+    .join('\n'),
+  credentials: '',
+  auth: mcp?.auth ?? 'headers',
+  clientId: mcp?.clientId ?? '',
+  clientSecret: '',
+  scope: mcp?.scope ?? '',
+})
+
 /** Converts a draft to a request. Throws for an invalid line. */
 function toInput({ headers, credentials: lines, clientId, clientSecret, scope, ...rest }: Draft) {
   const credentials = Object.fromEntries(toPairs(lines, '=').map(([name, value]) => [name, { value, isSecret: true }]))
@@ -51,29 +84,16 @@ function toInput({ headers, credentials: lines, clientId, clientSecret, scope, .
 /** Adds or changes a server. */
 export function McpForm({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void }) {
   const catalogue = useQuery({ ...query('mcps.catalogue', undefined), enabled: !mcp })
-  const [first] = useState(() => ({
-    mcpType: mcp?.mcpType ?? 'custom',
-    name: mcp?.name ?? '',
-    description: mcp?.description ?? '',
-    url: mcp?.url ?? '',
-    transport: (mcp?.transport ?? 'streamable-http') as Transport,
-    isActive: mcp?.isActive ?? true,
-    headers: Object.entries(mcp?.headers ?? {})
-      .map(([name, value]) => `${name}: ${value}`)
-      .join('\n'),
-    credentials: '',
-    auth: mcp?.auth ?? ('headers' as Mcp['auth']),
-    clientId: mcp?.clientId ?? '',
-    clientSecret: '',
-    scope: mcp?.scope ?? '',
-  }))
-  const [draft, setDraft] = useState(first)
-  const set = (changes: Partial<typeof draft>) => setDraft({ ...draft, ...changes })
+  const saved = toDraft(mcp)
+  const read = mcp && (async () => toDraft((await readNow('mcps.get', { id: mcp.id })).mcp))
+  const { draft, set, check } = useEdits(saved, LABELS, read)
   const save = useAction(
-    async () =>
-      mcp
-        ? callMutation('mcps.update', { id: mcp.id, ...changedFields(toInput(first), toInput(draft)) })
-        : callMutation('mcps.create', toInput(draft)),
+    async () => {
+      await check()
+      return mcp
+        ? callMutation('mcps.update', { id: mcp.id, ...changedFields(toInput(saved), toInput(draft)) })
+        : callMutation('mcps.create', toInput(draft))
+    },
     { changes: ['mcps.'], done: mcp ? texts.saved : t.created, onDone: onClose, quiet: true },
   )
   const types = catalogue.data?.types ?? []

@@ -1,44 +1,43 @@
-import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Dialog } from '../../components/dialog.tsx'
+import { useEdits } from '../../components/edits.ts'
 import { Field, TextArea, TextField, VisibilitySelect } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
-import { changedFields } from '../../lib/changes.ts'
-import { useAction } from '../../queries.ts'
+import { readNow, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { AgentPicker } from '../agents/agent-picker.tsx'
 import { useFoundAgents } from '../agents/names.ts'
-import {
-  type Mission,
-  newSchedule,
-  type ScheduleDraft,
-  ScheduleFields,
-  toSchedule,
-  toScheduleDraft,
-} from './schedule.tsx'
+import { type Mission, newSchedule, ScheduleFields, toSchedule, toScheduleDraft } from './schedule.tsx'
 import { missions as t } from './texts.ts'
 
-const toInput = <Draft extends { schedule: ScheduleDraft }>({ schedule, ...rest }: Draft) => ({
-  ...rest,
-  schedule: toSchedule(schedule),
+const LABELS = {
+  title: t.name,
+  goal: t.goal,
+  agentId: t.agent,
+  visibility: texts.visibility,
+  schedule: t.schedule,
+}
+
+const toFields = (mission: Mission | null) => ({
+  title: mission?.title ?? '',
+  goal: mission?.goal ?? '',
+  agentId: mission?.agentId ?? '',
+  visibility: mission?.visibility ?? ('organization' as Mission['visibility']),
+  schedule: mission ? toScheduleDraft(mission.schedule) : newSchedule(),
 })
 
 /** Creates or changes a mission. */
 export function MissionForm({ mission, onClose }: { mission: Mission | null; onClose: (id: string | null) => void }) {
   const { agents, isPending } = useFoundAgents()
-  const [first] = useState(() => ({
-    title: mission?.title ?? '',
-    goal: mission?.goal ?? '',
-    agentId: mission?.agentId ?? '',
-    visibility: mission?.visibility ?? 'organization',
-    schedule: mission ? toScheduleDraft(mission.schedule) : newSchedule(),
-  }))
-  const [draft, setDraft] = useState(first)
-  const set = (changes: Partial<typeof draft>) => setDraft({ ...draft, ...changes })
+  const read = mission && (async () => toFields((await readNow('missions.get', { id: mission.id })).mission))
+  const { draft, edits, set, check } = useEdits(toFields(mission), LABELS, read)
   const save = useAction(
     async () => {
-      if (!mission) return (await callMutation('missions.create', toInput(draft))).id
-      await callMutation('missions.update', { id: mission.id, ...changedFields(toInput(first), toInput(draft)) })
+      const schedule = toSchedule(draft.schedule)
+      if (!mission) return (await callMutation('missions.create', { ...draft, schedule })).id
+      await check()
+      const { schedule: edited, ...rest } = edits
+      await callMutation('missions.update', { id: mission.id, ...rest, ...(edited && { schedule }) })
       return null
     },
     { changes: ['missions.'], done: texts.saved, onDone: onClose, quiet: true },

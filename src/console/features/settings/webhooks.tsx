@@ -5,14 +5,14 @@ import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button, IconButton } from '../../components/button.tsx'
 import { Confirm, Dialog } from '../../components/dialog.tsx'
+import { useEdits } from '../../components/edits.ts'
 import { Check, Select, TextArea, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Menu, MenuItem, MenuLine } from '../../components/menu.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, ListHead, Loaded, Rows } from '../../components/page.tsx'
 import { Secret } from '../../components/secret.tsx'
-import { changedFields } from '../../lib/changes.ts'
-import { pages, useAction, WATCHED } from '../../queries.ts'
+import { pages, readNow, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { Deliveries } from './deliveries.tsx'
@@ -132,11 +132,20 @@ function Health({ webhook: { enabled, failingSince } }: { webhook: Webhook }) {
   return failingSince ? <Badge kind="bad">{t.failing}</Badge> : <Badge kind="good">{t.enabled}</Badge>
 }
 
-const fieldsOf = ({ description, events, enabled, includeContent }: Webhook) => ({
-  description,
-  events,
-  enabled,
-  includeContent,
+const LABELS = {
+  description: texts.description,
+  events: t.events,
+  format: t.format,
+  enabled: t.enabledLabel,
+  includeContent: t.includeContent,
+}
+
+const toFields = (webhook: Webhook | null) => ({
+  description: webhook?.description ?? '',
+  events: webhook?.events.join('\n') ?? 'task.*\nexecution.failed',
+  format: webhook?.format ?? ('standard' as Format),
+  enabled: webhook?.enabled ?? true,
+  includeContent: webhook?.includeContent ?? false,
 })
 
 /** Reads patterns, separated by commas or lines. */
@@ -144,33 +153,32 @@ const toEvents = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean
 
 function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (secret: string | null) => void }) {
   const [url, setUrl] = useState('')
-  const [description, setDescription] = useState(webhook?.description ?? '')
-  const [events, setEvents] = useState(webhook?.events.join('\n') ?? 'task.*\nexecution.failed')
-  const [format, setFormat] = useState<Format>(webhook?.format ?? 'standard')
-  const [enabled, setEnabled] = useState(webhook?.enabled ?? true)
-  const [includeContent, setIncludeContent] = useState(webhook?.includeContent ?? false)
+  const read = webhook && (async () => toFields((await readNow('webhooks.get', { id: webhook.id })).webhook))
+  const { draft, edits, set, check } = useEdits(toFields(webhook), LABELS, read)
   const save = useAction(
     async (): Promise<string | null> => {
-      const input = { description, events: toEvents(events), enabled, includeContent }
+      const events = toEvents(draft.events)
       const address = url.trim() && { url: url.trim() }
-      if (!webhook) return (await callMutation('webhooks.create', { ...input, format, url: url.trim() })).secret
+      if (!webhook) return (await callMutation('webhooks.create', { ...draft, events, url: url.trim() })).secret
+      await check()
+      const { events: edited, ...rest } = edits
       await callMutation('webhooks.update', {
         id: webhook.id,
-        ...changedFields(fieldsOf(webhook), input),
+        ...rest,
+        ...(edited !== undefined && { events }),
         ...address,
-        ...(format !== webhook.format && { format }),
       })
       return null
     },
     { changes: ['webhooks.'], quiet: true, done: texts.saved, onDone: onClose },
   )
-  const needsUrl = !webhook || format !== webhook.format
+  const needsUrl = !webhook || 'format' in edits
   return (
     <Dialog open onClose={() => onClose(null)} title={webhook ? t.edit : t.new}>
       <Form
         label={webhook ? texts.save : texts.create}
         save={save}
-        isReady={!(needsUrl && !url.trim()) && toEvents(events).length > 0}
+        isReady={!(needsUrl && !url.trim()) && toEvents(draft.events).length > 0}
         onCancel={() => onClose(null)}
       >
         <TextField
@@ -187,8 +195,8 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
           label={texts.description}
           field="description"
           maxLength={1000}
-          value={description}
-          onChange={({ target }) => setDescription(target.value)}
+          value={draft.description}
+          onChange={({ target }) => set({ description: target.value })}
         />
         <TextArea
           label={t.events}
@@ -196,23 +204,24 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
           help={t.eventsHelp}
           required
           className="font-mono text-xs"
-          value={events}
-          onChange={({ target }) => setEvents(target.value)}
+          value={draft.events}
+          onChange={({ target }) => set({ events: target.value })}
         />
         <Select
           label={t.format}
           field="format"
           options={Object.entries(t.formats).map(([value, label]) => ({ value, label }))}
-          value={format}
-          onChange={({ target }) => setFormat(target.value as Format)}
+          value={draft.format}
+          onChange={({ target }) => set({ format: target.value as Format })}
         />
-        {(
-          [
-            [t.enabledLabel, enabled, setEnabled],
-            [t.includeContent, includeContent, setIncludeContent],
-          ] as const
-        ).map(([label, value, set]) => (
-          <Check key={label} label={label} checked={value} onChange={set} className="mb-2" />
+        {(['enabled', 'includeContent'] as const).map((name) => (
+          <Check
+            key={name}
+            label={LABELS[name]}
+            checked={draft[name]}
+            onChange={(checked) => set({ [name]: checked })}
+            className="mb-2"
+          />
         ))}
       </Form>
     </Dialog>

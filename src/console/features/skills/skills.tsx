@@ -7,12 +7,12 @@ import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { ConfirmDelete, Dialog } from '../../components/dialog.tsx'
+import { useEdits } from '../../components/edits.ts'
 import { Select, TextArea, TextField, Ticks, VisibilitySelect } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { Empty, Loaded, Page, Rows, Section } from '../../components/page.tsx'
-import { changedFields } from '../../lib/changes.ts'
-import { allPages, query, useAction, WATCHED } from '../../queries.ts'
+import { allPages, query, readNow, useAction, WATCHED } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { skills as t } from './texts.ts'
@@ -123,25 +123,37 @@ const toolOptions = (named: readonly string[]) => [
     .map((value) => ({ value, label: value, detail: texts.toolModes.noSuchTool })),
 ]
 
+const LABELS = {
+  name: t.name,
+  displayName: t.displayName,
+  description: t.description,
+  prompt: t.prompt,
+  category: t.category,
+  builtInTools: t.tools,
+  visibility: texts.visibility,
+}
+
+const toFields = (skill: Skill | null) => ({
+  name: skill?.name ?? '',
+  displayName: skill?.displayName ?? '',
+  description: skill?.description ?? '',
+  prompt: skill?.prompt ?? '',
+  category: skill?.category ?? ('other' as Skill['category']),
+  builtInTools: skill?.builtInTools ?? [],
+  visibility: skill?.visibility ?? ('organization' as Skill['visibility']),
+})
+
 function SkillForm({ skill, onClose }: { skill: Skill | null; onClose: () => void }) {
-  const [first] = useState(() => ({
-    name: skill?.name ?? '',
-    displayName: skill?.displayName ?? '',
-    description: skill?.description ?? '',
-    prompt: skill?.prompt ?? '',
-    category: skill?.category ?? ('other' as Skill['category']),
-    builtInTools: skill?.builtInTools ?? [],
-    visibility: skill?.visibility ?? ('organization' as Skill['visibility']),
-  }))
-  const [draft, setDraft] = useState(first)
+  const read = skill && (async () => toFields((await readNow('skills.get', { id: skill.id })).skill))
+  const { draft, edits, set, check } = useEdits(toFields(skill), LABELS, read)
   const [isDeleting, setIsDeleting] = useState(false)
-  const set = (changes: Partial<typeof draft>) => setDraft({ ...draft, ...changes })
   const save = useAction(
-    () => {
-      const toInput = (given: typeof draft) => ({ ...given, displayName: given.displayName.trim() || null })
+    async () => {
+      await check()
+      const displayName = draft.displayName.trim() || null
       return skill
-        ? callMutation('skills.update', { id: skill.id, ...changedFields(toInput(first), toInput(draft)) })
-        : callMutation('skills.create', toInput(draft))
+        ? callMutation('skills.update', { id: skill.id, ...edits, ...('displayName' in edits && { displayName }) })
+        : callMutation('skills.create', { ...draft, displayName })
     },
     { changes: ['skills.'], done: skill ? texts.saved : t.created, onDone: onClose, quiet: true },
   )
@@ -208,7 +220,7 @@ function SkillForm({ skill, onClose }: { skill: Skill | null; onClose: () => voi
       <Ticks
         label={t.tools}
         empty={null}
-        options={toolOptions(first.builtInTools)}
+        options={toolOptions(skill?.builtInTools ?? [])}
         value={draft.builtInTools}
         onChange={(builtInTools) => set({ builtInTools })}
       />

@@ -5,15 +5,16 @@ import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { IconButton } from '../../components/button.tsx'
 import { ConfirmDelete } from '../../components/dialog.tsx'
+import { useEdits } from '../../components/edits.ts'
 import { TextArea } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
-import { useDraft } from '../../components/guard.ts'
+import { useGuard } from '../../components/guard.ts'
 import { Menu, MenuItem } from '../../components/menu.tsx'
 import { More } from '../../components/more.tsx'
 import { Loaded, Page, Rows } from '../../components/page.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { Ago } from '../../components/time.tsx'
-import { pages, query, useAction, WATCHED } from '../../queries.ts'
+import { pages, query, readNow, useAction, WATCHED } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { isUntouched } from '../chat/chat-list.tsx'
@@ -94,13 +95,21 @@ function Shown({ space }: { space: SpaceShape }) {
   )
 }
 
+const instructionsOf = ({ instructions }: SpaceShape) => ({ instructions: instructions ?? '' })
+
 function Instructions({ space, isReadOnly }: { space: SpaceShape; isReadOnly: boolean }) {
-  const [text, setText, isChanged] = useDraft(space.instructions ?? '')
-  const save = useAction(() => callMutation('spaces.update', { id: space.id, instructions: text }), {
-    changes: ['spaces.'],
-    done: texts.saved,
-    quiet: true,
-  })
+  const { id } = space
+  const read = async () => instructionsOf((await readNow('spaces.get', { id })).space)
+  const { draft, edits, set, check } = useEdits(instructionsOf(space), { instructions: t.instructions }, read)
+  const isChanged = 'instructions' in edits
+  useGuard(isChanged)
+  const save = useAction(
+    async () => {
+      await check()
+      return callMutation('spaces.update', { id, ...edits })
+    },
+    { changes: ['spaces.'], done: texts.saved, quiet: true },
+  )
   return (
     <Form save={save} isReady={isChanged} isReadOnly={isReadOnly} className="max-w-3xl">
       <TextArea
@@ -109,8 +118,8 @@ function Instructions({ space, isReadOnly }: { space: SpaceShape; isReadOnly: bo
         help={t.instructionsHelp}
         maxLength={100_000}
         className="min-h-48 text-base"
-        value={text}
-        onChange={({ target }) => setText(target.value)}
+        value={draft.instructions}
+        onChange={({ target }) => set({ instructions: target.value })}
       />
     </Form>
   )
@@ -127,16 +136,16 @@ function Chats({ spaceId }: { spaceId: string }) {
           return (
             <Rows>
               {chats.map((chat) => (
-                <li key={chat.id} className="relative flex items-center gap-4 px-4 py-2.5 hover:bg-panel">
+                <li key={chat.id} className="relative flex flex-wrap items-center gap-x-4 px-4 py-2.5 hover:bg-panel">
                   <Link
                     to="/chats/$chatId"
                     params={{ chatId: chat.id }}
-                    className="min-w-0 flex-1 truncate after:absolute after:inset-0"
+                    className="min-w-0 flex-1 basis-60 truncate after:absolute after:inset-0"
                     dir="auto"
                   >
                     {chat.title}
                   </Link>
-                  <bdi className="truncate text-soft">{chat.agentName}</bdi>
+                  <bdi className="min-w-0 truncate text-soft">{chat.agentName}</bdi>
                   <span className="text-soft">
                     <Ago at={chat.updatedAt} />
                   </span>

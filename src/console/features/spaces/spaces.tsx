@@ -1,15 +1,14 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { FolderOpen } from 'lucide-react'
-import { useState } from 'react'
 import { callMutation, type Output } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Dialog } from '../../components/dialog.tsx'
+import { useEdits } from '../../components/edits.ts'
 import { NameField, TextField, VisibilitySelect } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { ListPage } from '../../components/list-page.tsx'
-import { changedFields } from '../../lib/changes.ts'
-import { pages, useAction, WATCHED } from '../../queries.ts'
+import { pages, readNow, useAction, WATCHED } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { spaces as t } from './texts.ts'
 
@@ -58,18 +57,23 @@ export function Spaces() {
   )
 }
 
+const LABELS = { name: texts.name, description: texts.description, visibility: texts.visibility }
+
+const toFields = (space: SpaceShape | null) => ({
+  name: space?.name ?? '',
+  description: space?.description ?? '',
+  visibility: space?.visibility ?? ('organization' as SpaceShape['visibility']),
+})
+
 /** Creates a space, or changes its name and visibility. */
 export function SpaceForm({ space, onClose }: { space: SpaceShape | null; onClose: (id: string | null) => void }) {
-  const [first] = useState(() => ({
-    name: space?.name ?? '',
-    description: space?.description ?? '',
-    visibility: space?.visibility ?? ('organization' as SpaceShape['visibility']),
-  }))
-  const [draft, setDraft] = useState(first)
+  const read = space && (async () => toFields((await readNow('spaces.get', { id: space.id })).space))
+  const { draft, edits, set, check } = useEdits(toFields(space), LABELS, read)
   const save = useAction(
     async () => {
       if (!space) return (await callMutation('spaces.create', draft)).id
-      await callMutation('spaces.update', { id: space.id, ...changedFields(first, draft) })
+      await check()
+      await callMutation('spaces.update', { id: space.id, ...edits })
       return null
     },
     { changes: ['spaces.'], done: space ? texts.saved : t.created, onDone: onClose, quiet: true },
@@ -82,15 +86,15 @@ export function SpaceForm({ space, onClose }: { space: SpaceShape | null; onClos
         label={space ? texts.save : texts.create}
         onCancel={() => onClose(null)}
       >
-        <NameField value={draft.name} onChange={(name) => setDraft({ ...draft, name })} />
+        <NameField value={draft.name} onChange={(name) => set({ name })} />
         <TextField
           label={texts.description}
           field="description"
           maxLength={2000}
           value={draft.description}
-          onChange={({ target }) => setDraft({ ...draft, description: target.value })}
+          onChange={({ target }) => set({ description: target.value })}
         />
-        <VisibilitySelect value={draft.visibility} onChange={(visibility) => setDraft({ ...draft, visibility })} />
+        <VisibilitySelect value={draft.visibility} onChange={(visibility) => set({ visibility })} />
       </Form>
     </Dialog>
   )

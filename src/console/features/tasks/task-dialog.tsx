@@ -6,12 +6,12 @@ import { callMutation } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button, buttonClass } from '../../components/button.tsx'
 import { Dialog } from '../../components/dialog.tsx'
+import { useEdits } from '../../components/edits.ts'
 import { Field, Select, TextArea, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { Loaded } from '../../components/page.tsx'
-import { changedFields } from '../../lib/changes.ts'
-import { query, useAction } from '../../queries.ts'
+import { query, readNow, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { codeOf, Failure } from '../runs/failure.tsx'
 import { AssigneePicker, useAssignee } from './assignees.tsx'
@@ -19,6 +19,15 @@ import { movesOf, type Status, type Task } from './moves.ts'
 import { tasks as t } from './texts.ts'
 
 type Draft = Pick<Task, 'title' | 'description' | 'priority'> & { assignedTo: string }
+
+const LABELS = { title: t.name, description: texts.description, priority: t.priority, assignedTo: t.assignee }
+
+const toDraft = ({ title, description, priority, assignedTo }: Task): Draft => ({
+  title,
+  description,
+  priority,
+  assignedTo: assignedTo ?? '',
+})
 
 const PRIORITIES = Object.entries(t.priorities).map(([value, label]) => ({ value, label }))
 
@@ -93,19 +102,12 @@ export function TaskDialog({ id, onClose }: { id: string; onClose: () => void })
 
 function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
   const { isAgent } = useAssignee(task.assignedTo)
-  const own: Draft = {
-    title: task.title,
-    description: task.description,
-    priority: task.priority,
-    assignedTo: task.assignedTo ?? '',
-  }
-  // Fields that the person has not changed follow the task, which others may change.
-  const [written, setWritten] = useState<Partial<Draft>>({})
-  const draft = { ...own, ...written }
-  const changes = changedFields(own, draft)
+  const read = async () => toDraft((await readNow('tasks.get', { id: task.id })).task)
+  const { draft, edits, set, check } = useEdits(toDraft(task), LABELS, read)
   const save = useAction(
-    () => {
-      const { assignedTo, ...rest } = changes
+    async () => {
+      await check()
+      const { assignedTo, ...rest } = edits
       const assignTo = assignedTo === undefined ? {} : { assignTo: assignedTo || null }
       return callMutation('tasks.update', { id: task.id, ...rest, ...assignTo })
     },
@@ -151,8 +153,8 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
           <Markdown text={task.result} />
         </section>
       )}
-      <Form save={save} isReady={Object.keys(changes).length > 0 && draft.title.trim() !== ''} onCancel={onClose}>
-        <Fields draft={draft} onChange={(given) => setWritten(changedFields(own, given))} />
+      <Form save={save} isReady={Object.keys(edits).length > 0 && draft.title.trim() !== ''} onCancel={onClose}>
+        <Fields draft={draft} onChange={set} />
       </Form>
     </>
   )

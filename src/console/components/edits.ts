@@ -1,0 +1,65 @@
+import { useState } from 'react'
+import { changedFields } from '../lib/changes.ts'
+import { texts } from '../texts.ts'
+
+/** A save that would replace what others have saved since the person began to edit the same fields. */
+export class Clash extends Error {
+  readonly fields: readonly { label: string; theirs: unknown; mine: unknown }[]
+  /** Gives the edits of these fields up for the values that others have saved. */
+  readonly giveUp: () => void
+
+  constructor(fields: Clash['fields'], giveUp: () => void) {
+    super(texts.clash.of(fields.map(({ label }) => label).join(', ')))
+    this.fields = fields
+    this.giveUp = giveUp
+  }
+}
+
+const isSame = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b)
+
+const namesOf = <Fields extends object>(fields: Partial<Fields>) => Object.keys(fields) as (keyof Fields)[]
+
+const pick = <Fields extends object>(fields: Partial<Fields>, names: readonly (keyof Fields)[]): Partial<Fields> =>
+  Object.fromEntries(names.map((name) => [name, fields[name]])) as Partial<Fields>
+
+/**
+ * The fields of a form about something that others may change meanwhile. A field that the person has not edited follows
+ * the saved one. `check` reads the saved fields again and throws {@link Clash} if others have changed an edited one;
+ * the next `check` passes. Without `read` there is nothing saved yet.
+ */
+export function useEdits<Fields extends object>(
+  saved: Fields,
+  labels: Readonly<Record<keyof Fields, string>>,
+  read: (() => Promise<Fields>) | null,
+) {
+  // Beside the edits: the saved values that they replace, as the person has seen them.
+  const [{ written, seen }, setState] = useState<Record<'written' | 'seen', Partial<Fields>>>({ written: {}, seen: {} })
+  const edits = changedFields(saved, { ...saved, ...written })
+  const names = namesOf(edits)
+  const drop = (dropped: readonly (keyof Fields)[]) =>
+    setState((state) => {
+      const kept = namesOf(state.written).filter((name) => !dropped.includes(name))
+      return { written: pick(state.written, kept), seen: pick(state.seen, kept) }
+    })
+  // An edit that is saved would come back when others change the field again.
+  const done = namesOf(written).filter((name) => !names.includes(name))
+  if (done.length) drop(done)
+
+  const set = (changes: Partial<Fields>) => {
+    const changed = changedFields(saved, { ...saved, ...edits, ...changes })
+    setState({ written: changed, seen: { ...pick(saved, namesOf(changed)), ...pick(seen, names) } })
+  }
+
+  async function check(): Promise<void> {
+    const now = await read?.()
+    const clashing = names.filter((name) => now && !isSame(now[name], seen[name]) && !isSame(now[name], edits[name]))
+    if (!now || !clashing.length) return
+    setState((state) => ({ ...state, seen: { ...state.seen, ...pick(now, clashing) } }))
+    throw new Clash(
+      clashing.map((name) => ({ label: labels[name], theirs: now[name], mine: edits[name] })),
+      () => drop(clashing),
+    )
+  }
+
+  return { draft: { ...saved, ...edits }, edits, set, check }
+}
