@@ -60,7 +60,7 @@ export function Code({
         dir="ltr"
         className={cn(
           'max-h-[32rem] overflow-auto px-3 py-2.5 font-mono text-xs leading-5',
-          isWrapped && 'whitespace-pre-wrap break-all pr-10',
+          isWrapped && 'wrap-anywhere whitespace-pre-wrap pr-10',
         )}
       >
         {text}

@@ -222,7 +222,7 @@ export function Ticks({ label, help, options, value, onChange, empty, reading, f
                   <bdi>{option.label}</bdi>
                 </span>
                 {option.detail && (
-                  <span className="line-clamp-2 block text-soft text-xs">
+                  <span className="line-clamp-2 text-soft text-xs">
                     <bdi>{option.detail}</bdi>
                   </span>
                 )}

@@ -50,7 +50,7 @@ const Block = memo(
     if (token.type === 'code') return <Code text={token.text} language={token.lang ?? ''} />
     const __html = purify.sanitize(marked.parser([token]), ALLOWED)
     // A wide table scrolls, also by the keyboard.
-    const scrolling = token.type === 'table' && ({ tabIndex: 0, role: 'region', 'aria-label': texts.table } as const)
+    const scrolling = token.type === 'table' && ({ tabIndex: 0, role: 'group', 'aria-label': texts.table } as const)
     // biome-ignore lint/security/noDangerouslySetInnerHtml: DOMPurify has sanitised it
     return <div dir="auto" {...scrolling} dangerouslySetInnerHTML={{ __html }} />
   },
@@ -63,7 +63,7 @@ const toBlocks = (text: string): Token[] => marked.lexer(text).filter(({ type })
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
   const isLong = text.length > MAX_MARKDOWN
   const blocks = useMemo(() => (isLong ? [] : toBlocks(text)), [text, isLong])
-  if (isLong) return <Code text={text} />
+  if (isLong) return <Code text={text} isWrapped />
   return (
     <div className="prose">
       {blocks.map((token, index) => (

@@ -28,7 +28,7 @@ export function Page({ title, actions, children, wide, lead }: PageProps) {
       <div className={cn('mx-auto px-4 pt-5 pb-16 sm:px-6', wide ? 'max-w-[90rem]' : 'max-w-5xl')}>
         <header className="mb-4 flex flex-wrap items-center justify-between gap-x-4 gap-y-2">
           <div className="min-w-0">
-            <h1 className="truncate font-semibold text-xl" dir="auto">
+            <h1 className="line-clamp-3 wrap-anywhere font-semibold text-xl" dir="auto">
               {title}
             </h1>
             {lead && <div className="mt-0.5 line-clamp-4 text-soft">{lead}</div>}

@@ -6,6 +6,7 @@ import { callMutation } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
 import { buttonClass } from '../../components/button.tsx'
 import { Dialog } from '../../components/dialog.tsx'
+import { Markdown } from '../../components/markdown.tsx'
 import { Menu, MenuItem, MenuLabel } from '../../components/menu.tsx'
 import { Problem, useTitle } from '../../components/page.tsx'
 import { cn } from '../../lib/class-names.ts'
@@ -79,9 +80,9 @@ export function NewChat() {
             {t.chats}
           </Link>
           <h1 className="mb-1 font-semibold text-xl">{t.hello(user.name.split(' ')[0] ?? '')}</h1>
-          <p className="mb-5 text-base text-soft" dir="auto">
-            {agent?.initialGreeting || t.helloText(name)}
-          </p>
+          <div className="mb-5 text-base text-soft">
+            {agent?.initialGreeting ? <Markdown text={agent.initialGreeting} /> : <p dir="auto">{t.helloText(name)}</p>}
+          </div>
           {problem && (
             <div className="mb-3">
               <Problem error={problem} />

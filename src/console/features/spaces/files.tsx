@@ -75,29 +75,31 @@ export function Files({ spaceId, mayChange, path, onOpen }: Props) {
               )
             }
             return (
-              <ul className="max-h-[60vh] overflow-y-auto p-1">
-                {files.map((file) => (
-                  <li key={file.path}>
-                    <button
-                      type="button"
-                      aria-current={file.path === path ? 'true' : undefined}
-                      className={cn(
-                        'flex w-full items-center gap-2 rounded-md px-2 py-1.5 text-left hover:bg-hover',
-                        file.path === path && 'bg-hover font-medium',
-                      )}
-                      onClick={() => onOpen(file.path)}
-                    >
-                      <FileText size={15} aria-hidden className="shrink-0 text-soft" />
-                      <bdi className="min-w-0 flex-1 truncate">{file.path}</bdi>
-                      <span className="shrink-0 text-soft text-xs">{size(file.size)}</span>
-                    </button>
-                  </li>
-                ))}
-              </ul>
+              <div className="max-h-[60vh] overflow-y-auto p-1">
+                <ul>
+                  {files.map((file) => (
+                    <li key={file.path}>
+                      <button
+                        type="button"
+                        aria-current={file.path === path ? 'true' : undefined}
+                        className={cn(
+                          'flex w-full items-center gap-2 rounded-md px-2 py-1.5 text-left hover:bg-hover',
+                          file.path === path && 'bg-hover font-medium',
+                        )}
+                        onClick={() => onOpen(file.path)}
+                      >
+                        <FileText size={15} aria-hidden className="shrink-0 text-soft" />
+                        <Path path={file.path} />
+                        <span className="shrink-0 text-soft text-xs">{size(file.size)}</span>
+                      </button>
+                    </li>
+                  ))}
+                </ul>
+                <More query={list} />
+              </div>
             )
           }}
         </Loaded>
-        <More query={list} />
       </section>
       <div className="min-w-0">
         {path ? (
@@ -116,6 +118,17 @@ export function Files({ spaceId, mayChange, path, onOpen }: Props) {
         />
       )}
     </div>
+  )
+}
+
+/** The name of a file above its folder, so that the name of a file in a deep folder is not cut off. */
+function Path({ path }: { path: string }) {
+  const end = path.lastIndexOf('/') + 1
+  return (
+    <span className="min-w-0 flex-1">
+      <bdi className="block truncate">{path.slice(end)}</bdi>
+      {end > 0 && <bdi className="block truncate text-soft text-xs">{path.slice(0, end)}</bdi>}
+    </span>
   )
 }
 
