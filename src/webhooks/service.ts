@@ -100,6 +100,12 @@ async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<Webho
   return row
 }
 
+/** Finds a webhook, which stays until the transaction ends. */
+async function hold(tx: Tx, actor: Actor, { settings }: Deps, id: string): Promise<WebhookRow> {
+  await lockRows(tx, 'Webhook', [id], rowLock(settings))
+  return find(actor, { db: tx }, id)
+}
+
 /** GET /webhooks/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
   return { webhook: toWebhook(await find(actor, deps, id)) }
@@ -235,8 +241,8 @@ export async function rotate(actor: Actor, deps: Deps, id: string) {
   const secret = newSecret()
   const written = await deps.db.$transaction(async (tx) => {
     const key = await dataKeyOf(tx, deps, row.organizationId, now)
-    // The key's row is locked: the second of two rotations sees the first.
-    const current = await find(actor, { db: tx }, id)
+    // The second of two rotations sees the first.
+    const current = await hold(tx, actor, deps, id)
     const data = {
       secret: sealSecret(key, row, secret),
       oldSecret: current.secret,
@@ -253,10 +259,9 @@ const isDisabled = () => conflict('Webhook is disabled', { detail: 'Enable it fi
 
 /** POST /webhooks/{id}/test: sends an event without content. Throws 409 for a disabled webhook. */
 export async function test(actor: Actor, deps: Deps, id: string) {
-  const webhook = await find(actor, deps, id)
-  if (!webhook.enabled) throw isDisabled()
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {
+    if (!(await hold(tx, actor, deps, id)).enabled) throw isDisabled()
     const created = await tx.webhookDelivery.create({
       data: {
         id: newSortableId(now),

@@ -225,6 +225,24 @@ describe('a sign-in', () => {
     for (const url of urls.slice(1)) expect((await visit(url, own)).pathname).toBe('/authorize')
   })
 
+  it.each([
+    ['the server is deleted', 404],
+    ['the server moves', 409],
+    ['the membership ends', 409],
+  ] as const)('is refused if %s while it is prepared', async (what, status) => {
+    const { db } = server.service.deps
+    const cal = await server.member({ organization: 'Acme' })
+    const id = await createMcp()
+    oauth.broken['/.well-known/oauth-authorization-server'] = async (_, res) => {
+      if (what === 'the server is deleted') await db.mcpServer.deleteMany({ where: { id } })
+      else if (what === 'the server moves')
+        await db.mcpServer.updateMany({ where: { id }, data: { url: 'https://x.y' } })
+      else await db.membership.deleteMany({ where: { userId: cal.userId } })
+      res.writeHead(200, JSON_TYPE).end(JSON.stringify(metadata))
+    }
+    expect(await call(cal, 'POST', `/mcps/${id}/connect`)).toMatchObject({ status })
+  })
+
   it('asks no private address unless ALLOW_PRIVATE_NETWORK is set', async () => {
     await using closed = await startServer(model.env)
     const options = { body: { name: 'Guarded', url: oauth.url, auth: 'oauth' } }

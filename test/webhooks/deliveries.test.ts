@@ -1,18 +1,21 @@
 import { Client } from 'pg'
 import { Webhook } from 'standardwebhooks'
 import { afterEach, describe, expect, it } from 'vitest'
+import type { Db, Tx } from '../../src/db/client.ts'
 import { announce } from '../../src/db/events.ts'
+import { overrideMembers } from '../../src/db/fast-path/index.ts'
 import { bodyOf } from '../../src/protocols/a2a/push.ts'
 import { readSettings } from '../../src/settings.ts'
 import { createDeliverer } from '../../src/webhooks/deliverer.ts'
 import { bodyOf as messageOf } from '../../src/webhooks/formats.ts'
 import { createSender } from '../../src/webhooks/send.ts'
+import { rotate, test } from '../../src/webhooks/service.ts'
 import { callerAt } from '../support/api.ts'
 import { movableClock } from '../support/clock.ts'
 import { FORBIDDEN_HOSTS } from '../support/forbidden-hosts.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Receiver, startReceiver } from '../support/receiver.ts'
-import { request } from '../support/rest.ts'
+import { credentialsOf, request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
@@ -251,6 +254,22 @@ describe('A webhook', () => {
     expect(receiver.at(other.path)[0]!.body).toMatchObject({ type: 'webhook.disabled', data: { id } })
     expect(await deliveries(id)).toMatchObject([{ status: 'failed', nextAttemptAt: null }, { status: 'delivered' }])
     expect((await call('POST', `/webhooks/${id}/test`)).status).toBe(409)
+  })
+
+  it.each([
+    ['tested', test],
+    ['given a new secret', rotate],
+  ])('is unknown if it is deleted while it is %s', async (_, change) => {
+    const { deps } = server.service
+    const { id } = await hook()
+    const actor = await deps.actors.of(credentialsOf(`Bearer ${ann.token}`))
+    const db = overrideMembers(() => deps.db, {
+      $transaction: async (work: (tx: Tx) => Promise<unknown>) => {
+        expect((await call('DELETE', `/webhooks/${id}`)).status).toBe(200)
+        return deps.db.$transaction(work)
+      },
+    }) as Db
+    await expect(change(actor, { ...deps, db }, id)).rejects.toMatchObject({ status: 404 })
   })
 
   it('never reports itself: neither what it delivers, nor that it was disabled', async () => {

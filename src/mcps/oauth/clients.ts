@@ -1,5 +1,7 @@
 import { dataKeyOf, readDataKey } from '../../crypto/data-key.ts'
 import { seal, unseal } from '../../crypto/envelope.ts'
+import { keyLock, lockRows } from '../../db/client.ts'
+import { notFound } from '../../errors.ts'
 import { AuthorizationProblem } from '../client/unreachable.ts'
 import type { OAuthClient } from './authorization.ts'
 import type { ConnectionDeps, OAuthServer } from './connections.ts'
@@ -65,9 +67,9 @@ export async function registeredClient(
   return until && until * 1000 <= deps.clock.now().getTime() ? null : { client, since: row.createdAt }
 }
 
-/** Stores a client for the server at an issuer. */
+/** Stores a client for the server at an issuer. Throws 404 if the server was deleted meanwhile. */
 export async function storeClient(
-  { db, clock, wrappingKey }: ConnectionDeps,
+  { db, clock, settings, wrappingKey }: ConnectionDeps,
   server: OAuthServer,
   { issuer, ...how }: { issuer: string; redirectUri: string; isGiven: boolean },
   client: OAuthClient,
@@ -75,6 +77,8 @@ export async function storeClient(
   const { organizationId, id: mcpId } = server
   const now = clock.now()
   await db.$transaction(async (tx) => {
+    await lockRows(tx, 'McpServer', [mcpId], keyLock(settings))
+    if (!(await tx.mcpServer.count({ where: { id: mcpId } }))) throw notFound('MCP')
     const dataKey = await dataKeyOf(tx, { wrappingKey }, organizationId, now)
     const sealed = seal(dataKey, clientPlace(server, issuer), Buffer.from(JSON.stringify(client)))
     const data = { ...how, sealed, createdAt: now }

@@ -3,7 +3,7 @@ import type { Actor } from '../../auth/actor.ts'
 import { audit } from '../../auth/audit.ts'
 import { dataKeyOf, readDataKey } from '../../crypto/data-key.ts'
 import { seal, unseal } from '../../crypto/envelope.ts'
-import type { Prisma } from '../../db/client.ts'
+import { keyLock, lockRows, type Prisma, type Tx } from '../../db/client.ts'
 import type { Deps } from '../../deps.ts'
 import { AppError, conflict, notFound, paused } from '../../errors.ts'
 import { resumeConnected } from '../../executions/engine/queue/connections.ts'
@@ -92,6 +92,11 @@ export async function connect(actor: Actor, deps: Deps, id: string): Promise<{ u
   const code = newSecret()
   const now = deps.clock.now()
   await deps.db.$transaction(async (tx) => {
+    if (!(await isCurrent(tx, deps, owner))) {
+      throw conflict('The MCP server or your membership has ended or changed', {
+        detail: 'It happened while the connection was prepared. Get the MCP server, and connect again.',
+      })
+    }
     const dataKey = await dataKeyOf(tx, deps, organizationId, now)
     const others = await tx.mcpSignIn.findMany({
       where: { mcpId: server.id, userId },
@@ -112,6 +117,13 @@ export async function connect(actor: Actor, deps: Deps, id: string): Promise<{ u
     })
   })
   return { url: `${publicAddress(deps.settings)}${START_PATH}?code=${code}` }
+}
+
+/** Returns whether the member and the server with this address are still there. The server then stays. */
+async function isCurrent(tx: Tx, { settings }: Deps, { organizationId, mcpId: id, userId, url }: Owner) {
+  await lockRows(tx, 'McpServer', [id], keyLock(settings))
+  const isMember = await tx.membership.count({ where: { organizationId, userId } })
+  return isMember > 0 && (await tx.mcpServer.count({ where: { organizationId, id, url, auth: 'oauth' } })) > 0
 }
 
 /** Finds the authorization server of an MCP server, and this service's client there. */
@@ -294,9 +306,7 @@ export async function finishSignIn(deps: Deps, query: URLSearchParams, visitor: 
 /** Stores the tokens of a sign-in. Returns false if the membership or the server has ended while its code was redeemed. */
 function storeTokens(deps: Deps, { organizationId, mcpId, userId, url }: SignInRow, grant: Grant, now: Date) {
   return deps.db.$transaction(async (tx) => {
-    const member = await tx.membership.findUnique({ where: { organizationId_userId: { organizationId, userId } } })
-    const current = await tx.mcpServer.findFirst({ where: { organizationId, id: mcpId, url, auth: 'oauth' } })
-    if (!member || !current) return false
+    if (!(await isCurrent(tx, deps, { organizationId, mcpId, userId, url }))) return false
     const dataKey = await dataKeyOf(tx, deps, organizationId, now)
     await storeGrant(tx, dataKey, { organizationId, mcpId, userId, url }, grant, now)
     await audit(tx, { organizationId, userId, tokenId: '' }, 'mcp.connect', mcpId, now)
