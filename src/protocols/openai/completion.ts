@@ -6,7 +6,7 @@ import type { Context } from '../../trpc.ts'
 import { frame } from '../shared/frames.ts'
 import { asksPerson, type ClientCall, customInputOf, failureText, followParts, type Part } from '../shared/run-parts.ts'
 import { waitOf } from '../shared/wait.ts'
-import { toOpenAICode } from './errors.ts'
+import { RUN_ERROR, toOpenAICode } from './errors.ts'
 
 // The answers of chat completions: whole, and in chunks.
 
@@ -120,7 +120,7 @@ export async function* toChunks(
       const change = asksPerson(part) ? { reasoning_content: `${noteOf(deps, part)}.\n` } : toDeltas(part)
       if (change) text += delta(change)
       if (part.type === 'failed' || part.type === 'cancelled') {
-        const error = { message: failureText(part), type: 'server_error', param: null, code: toOpenAICode(part.code) }
+        const error = { message: failureText(part), type: RUN_ERROR, param: null, code: toOpenAICode(part.code) }
         yield `${text}${frame({ error })}`
         return
       }

@@ -10,6 +10,12 @@ const TYPES: Readonly<Record<number, string>> = {
   429: 'rate_limit_error',
 }
 
+/**
+ * The type of the error of a run, which has ended or goes on without its caller. Clients that only read bodies repeat a
+ * `server_error`, as opencode and Continue do, and so would run the agent again.
+ */
+export const RUN_ERROR = 'run_error'
+
 /** The codes by which clients of OpenAI shorten a conversation or wait, by ours. */
 const CODES: Readonly<Record<string, string>> = {
   context_too_long: 'context_length_exceeded',
@@ -56,12 +62,13 @@ function identify({ status, message, detail, code }: AppError): { code: string; 
 
 /** Returns an error in the form of OpenAI. */
 export function toOpenAIError(error: AppError) {
-  const { status, message, detail } = error
+  const { status, message, detail, executionId } = error
+  const type = TYPES[status] ?? (status < 500 ? 'invalid_request_error' : 'server_error')
   const [, param = null] = /(?:field|parameter): ([\w-]+(?:\.[\w-]+)*)/.exec(message) ?? []
   return {
     error: {
       message: detail ? `${message}. ${detail}`.replace(/\.\. /, '. ') : message,
-      type: TYPES[status] ?? (status < 500 ? 'invalid_request_error' : 'server_error'),
+      type: executionId === undefined ? type : RUN_ERROR,
       param,
       ...identify(error),
     },
