@@ -393,6 +393,34 @@ describe('a named conversation', () => {
   })
 
   it.each([
+    ['first', [0, 1]],
+    ['second', [1, 0]],
+  ])('separates the request of an agent client for a title that comes %s', async (_, order) => {
+    const name = crypto.randomUUID()
+    const asking = [
+      { messages: [user('Write a title for this:'), user('One')] },
+      { messages: [user('One')], tools: [TOOL] },
+    ]
+    const runs: Awaited<ReturnType<typeof ask>>[] = []
+    const ask = async (body: (typeof asking)[number]) => {
+      const { data, response } = await clientOf(ann, { 'X-Session-Id': name })
+        .chat.completions.create({ model: agent, ...body })
+        .withResponse()
+      const id = response.headers.get('x-execution-id')
+      const { execution } = (await request(server, 'GET', `/api/v1/executions/${id}`, { token: ann.token })).body
+      return { ...execution, text: text(data) }
+    }
+    for (const index of order) runs[index] = await ask(asking[index]!)
+    const [title, first] = runs
+    expect(title.chatId).toBe(first.chatId)
+    expect(await messagesOf(first.chatId)).toEqual(['user: One', `assistant: ${first.text}`])
+    const { chat } = (await request(server, 'GET', `/api/v1/chats/${first.chatId}`, { token: ann.token })).body
+    expect(chat.title).toBe('One')
+    const second = await ask({ messages: [user('One'), assistant(first.text), user('Two')] as never, tools: [TOOL] })
+    expect(second.sessionId).toBe(first.sessionId)
+  })
+
+  it.each([
     ['while it is answered', true],
     ['at the same time', false],
   ])('joins the active run of a request that is repeated %s', async (_, isLater) => {

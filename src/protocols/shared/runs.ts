@@ -8,11 +8,12 @@ import type { Deps } from '../../deps.ts'
 import { notFound } from '../../errors.ts'
 import { branchOf } from '../../executions/again.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
-import type { Branch, Conversation } from '../../executions/engine/queue/accept.ts'
+import { type Branch, type Conversation, chatTitleOf } from '../../executions/engine/queue/accept.ts'
 import type { GivenTurn } from '../../executions/engine/queue/client-history.ts'
 import { accept, checkHistory, type ExecuteCall, type ExecuteOptions } from '../../executions/execute.ts'
 import type { Execute } from '../../executions/schema.ts'
 import { isUniqueViolation } from '../../lib/database-errors.ts'
+import { asList, asObject } from '../../lib/unknown.ts'
 import { findOrDefault } from '../../spaces/service.ts'
 import { type GivenFile, storeFiles } from './attachments.ts'
 import { giveEarlierResults } from './client-tools.ts'
@@ -168,9 +169,20 @@ async function continued(
   const { name, message, protocol } = asked
   const turns = await readTurns(deps.db, session.id)
   const compared = compare(history, turns)
+  // Clients of OpenAI request titles in the conversation, which are not meant for its reader: before its first message or
+  // after it. Agent clients send their tools with the conversation alone.
+  const first = protocol === 'openai' && compared !== 'same' ? await findRun(deps, turns[0]) : null
+  const isAfterTitle = hasTools(asked.client) && first !== null && !hasTools(first.overrides)
+  const isTitle = first !== null && hasTools(first.overrides) && !hasTools(asked.client)
   const into = (branch: Branch, given?: readonly GivenTurn[]): Place => ({
     conversation: { ...place, branch, ...(given?.length && { given }) },
-    ...(name !== null && !branch.isAside && { also: naming(actor, asked, name, true) }),
+    ...(name !== null &&
+      !branch.isAside && {
+        also: async (tx, executionId, now) => {
+          await naming(actor, asked, name, true)(tx, executionId, now)
+          if (isAfterTitle) await retitle(tx, session.chatId, turns[0], history[0]?.message ?? message)
+        },
+      }),
   })
   const inSession = async (sessionId: string, also?: Place['also']): Promise<Place> => {
     if (asked.results?.length) {
@@ -184,14 +196,14 @@ async function continued(
   if (!compared) {
     const { id: of, rootSessionId, wasPrivate } = session
     const start = { parentSessionId: null, parentPosition: null, queueSeq: history.length + 1 }
-    return into({ of, rootSessionId: rootSessionId ?? of, ...start, wasPrivate }, history)
+    return into({ of, rootSessionId: rootSessionId ?? of, ...start, wasPrivate, isAside: isTitle }, history)
   }
   const isLast = turns.at(-1) === compared
-  const joins = isLast && !asked.isAnew && compared.message === message && (await findActive(actor, deps, compared))
+  const isSame = isLast && !asked.isAnew && compared.message === message && !isAfterTitle && !isTitle
+  const joins = isSame && (await findActive(actor, deps, compared))
   if (joins) return { conversation: place, joins }
   const owner = compared.sessionId === session.id ? session : await findSession(actor, deps, asked, compared.sessionId)
-  // Clients of OpenAI request titles in the conversation, which are not meant for its reader.
-  const isAside = protocol === 'openai' && !history.length && compared.message !== message
+  const isAside = protocol === 'openai' && !history.length && (isTitle || compared.message !== message) && !isAfterTitle
   return into({ ...branchOf(owner ?? session, compared.queueSeq), isAside })
 }
 
@@ -230,6 +242,18 @@ async function findSame(actor: Actor, { db }: Deps, session: SessionRow, history
     if (id !== session.id && compare(history, await readTurns(db, id)) === 'same') return { id }
   }
   return null
+}
+
+const hasTools = (client: unknown): boolean => asList(asObject(client).clientTools).length > 0
+
+/** Finds the run of a turn. */
+const findRun = async ({ db }: Deps, turn: StoredTurn | undefined) =>
+  turn ? db.execution.findUnique({ where: { id: turn.executionId }, select: { overrides: true } }) : null
+
+/** Gives a chat the title of its conversation if it has that of an earlier turn. */
+async function retitle(tx: Tx, id: string, turn: StoredTurn | undefined, message: string): Promise<void> {
+  const where = { id, title: chatTitleOf(turn?.message ?? '') }
+  await tx.chat.updateMany({ where, data: { title: chatTitleOf(message) } })
 }
 
 /** Returns the run of a turn if it is active and the caller's own. */

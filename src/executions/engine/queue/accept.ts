@@ -225,11 +225,14 @@ const ownedBy = ({ organizationId, agentId, agentOrganizationId, wasPrivate }: E
   updatedAt: now,
 })
 
+/** Returns the title of a chat that begins with a message. */
+export const chatTitleOf = (message: string): string => toTitle(message, TITLE_LENGTH) ?? NO_TITLE
+
 async function createChat(tx: Tx, request: NamedRequest, row: ExecutionRow, now: Date): Promise<void> {
   const { mission, conversation } = request
   const message = conversation.given?.find((turn) => turn.message !== null)?.message ?? request.message
   const { chatId: id, spaceId, sessionId, userId: ownerId } = row
-  const title = toTitle(mission?.title ?? message, mission ? MISSION_TITLE_LENGTH : TITLE_LENGTH) ?? NO_TITLE
+  const title = mission ? (toTitle(mission.title, MISSION_TITLE_LENGTH) ?? NO_TITLE) : chatTitleOf(message)
   const run = mission && { missionId: mission.id, runNumber: mission.runNumber }
   const data = { id, spaceId, sessionId, ownerId, title, status: 'working' as const }
   await tx.chat.createMany({ data: { ...data, ...run, ...ownedBy(row, now) } })
