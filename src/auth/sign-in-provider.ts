@@ -2,6 +2,7 @@ import * as client from 'openid-client'
 import type { Logger } from 'pino'
 import type { Clock } from '../lib/clock.ts'
 import { newSecret } from '../lib/id.ts'
+import { scrubber } from '../lib/scrub.ts'
 import type { Settings } from '../settings.ts'
 import { type Claims, claimOf, discover, isElsewhere, roleOf, verifiedEmail } from './provider-claims.ts'
 import { openProviderFetch } from './provider-fetch.ts'
@@ -158,11 +159,13 @@ export function createSignInProvider(
         return { address, flow }
       }),
     finish: (answer, flow) =>
-      explained(() => redeem(answer, flow)).catch((error: SignInProblem) => {
-        // The operator may correct the provider meanwhile, as its algorithms or addresses.
-        if (error.problem === 'provider_error' || error.problem === 'invalid_answer') found = undefined
-        throw error
-      }),
+      explained(() => redeem(answer, flow), [secret ?? '', flow.verifier, ...answer.searchParams.getAll('code')]).catch(
+        (error: SignInProblem) => {
+          // The operator may correct the provider meanwhile, as its algorithms or addresses.
+          if (error.problem === 'provider_error' || error.problem === 'invalid_answer') found = undefined
+          throw error
+        },
+      ),
   }
 }
 
@@ -184,12 +187,17 @@ function authenticationOf(server: client.ServerMetadata, secret: string | undefi
   return inHeader ? client.ClientSecretBasic(secret) : client.ClientSecretPost(secret)
 }
 
-async function explained<T>(work: () => Promise<T>): Promise<T> {
+/**
+ * Throws a {@link SignInProblem} for any error of `work`. Providers may quote a request in their refusal, so its
+ * `secrets` are removed.
+ */
+async function explained<T>(work: () => Promise<T>, secrets: readonly string[] = []): Promise<T> {
   try {
     return await work()
   } catch (error) {
     if (error instanceof SignInProblem) throw error
-    throw toProblem(error)
+    const { problem, message } = toProblem(error)
+    throw new SignInProblem(problem, scrubber(secrets)(message, true))
   }
 }
 

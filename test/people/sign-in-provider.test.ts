@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { get } from 'node:http'
+import { text } from 'node:stream/consumers'
 import { type JWTPayload, SignJWT, UnsecuredJWT } from 'jose'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { roleOf, verifiedEmail } from '../../src/auth/provider-claims.ts'
@@ -371,6 +372,21 @@ describe('a provider', () => {
       expect((await signIn(person('patient', 'patient@home.example'))).problem).toBeNull()
     },
   )
+
+  it('that quotes the request in its refusal leaves no secret of it in the log', async () => {
+    const quoting: ReturnType<typeof respond> = async (req, res) => {
+      const form = `${await text(req)} client_secret=${CLIENT_SECRET}`
+      respond(400, JSON.stringify({ error: 'invalid_client', error_description: `refused: ${form}` }))(req, res)
+    }
+    issuer.broken = { '/token': quoting }
+    const browser = openBrowser()
+    const back = issuer.grant(await browser.begin(), person('quoted', newAddress()))
+    expect(problemOf((await browser.visit(back)).to)).toBe('provider_error')
+    const logged = server.logs.join('')
+    expect(logged).toMatch(/"reason":"the provider answered 400 invalid_client refused: .*\[removed\]/)
+    expect(logged).not.toContain(CLIENT_SECRET)
+    expect(logged).not.toContain(back.searchParams.get('code'))
+  })
 
   it('that was corrected after a failed sign-in is asked for its document again', async () => {
     await using other = await startServer(settings())
