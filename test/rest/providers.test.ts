@@ -94,6 +94,17 @@ describe('a provider of an organization', () => {
     const { body } = await call(owner, 'PUT', path('compatible:bad'), given)
     expect(body.provider).toMatchObject({ status: 'failed', error: expect.stringMatching(/^HTTP 401: wrong key/) })
     expect(JSON.stringify(body)).not.toContain(SECRET)
+    // Servers such as LM Studio answer an unknown path so.
+    const short = { ...given, baseUrl: model.baseUrl.replace('/v1', '') }
+    for (const [models, error] of [
+      [{ status: 404, message: 'Not Found' }, 'HTTP 404: Not Found'],
+      [{ status: 200, message: 'Unexpected endpoint or method' }, 'The answer is not a list of models'],
+    ] as const) {
+      model.models = models
+      const refused = await call(owner, 'PUT', path('compatible:bad'), short)
+      const advice = 'Check the base address (most servers expect /v1 at its end)'
+      expect(refused.body.provider).toMatchObject({ status: 'failed', error: `${error}. ${advice}` })
+    }
     const unchecked = await call(owner, 'PUT', `${path('compatible:bad')}?check=false`, given)
     expect(unchecked.body.provider).toMatchObject({ status: 'unchecked', error: null })
     model.models = before

@@ -44,6 +44,7 @@ const ADVICE: readonly Advice[] = [
   ],
   [['unknown_model'], null, 'Choose another model: GET /api/v1/models lists those of each provider'],
   [['refused'], /^HTTP 404: No endpoints/, null],
+  [['unknown'], /^The answer is not a list of models/, checkAddress],
   [['refused'], ({ status }) => status === 404 || status === 405 || (status ?? 400) < 400, checkAddress],
   [
     ['context_too_long'],

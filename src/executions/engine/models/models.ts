@@ -4,12 +4,19 @@ import { createProxyFor } from '../../../lib/net/proxies.ts'
 import { onceDone } from '../../../lib/once.ts'
 import { raceTimeout } from '../../../lib/race-abort.ts'
 import type { Settings } from '../../../settings.ts'
-import { adviceFor } from './advice.ts'
+import { adviceFor, withAdvice } from './advice.ts'
 import { fetchModels, PAGE_TIMEOUT } from './catalogue.ts'
 import { classifyModelError, describeModelError, isModelError, ModelError, UNEXPECTED } from './model-errors.ts'
 import type { ModelFailure } from './model-failures.ts'
 import { createOwnProviders, type ReadProviders } from './own-providers.ts'
-import { createProviders, type Endpoint, listingOf, type Provider, type ProviderDeps } from './providers.ts'
+import {
+  createProviders,
+  type Endpoint,
+  listingOf,
+  type Provider,
+  type ProviderDeps,
+  type ProviderSettings,
+} from './providers.ts'
 import type { TextModel } from './text-model.ts'
 
 export type ModelInfo = { id: string; provider: string; available: boolean }
@@ -232,16 +239,23 @@ export function createModels(
         await fetchModels(listingOf(kind, endpoint), deps, CHECK_TIMEOUT)
         return null
       } catch (error) {
-        return describeModelError(error, [
-          ...(endpoint.apiKey ? [endpoint.apiKey] : []),
-          ...Object.values(endpoint.headers),
-        ])
+        const secrets = [...(endpoint.apiKey ? [endpoint.apiKey] : []), ...Object.values(endpoint.headers)]
+        const failure = classifyModelError(error, { secrets })
+        return withAdvice(failure.detail, adviceFor(failure, givenSettings(endpoint)))
       }
     },
 
     forget: own.forget,
   }
 }
+
+/** Names the settings of an endpoint that is not stored yet. */
+const givenSettings = ({ baseUrl }: Endpoint): ProviderSettings => ({
+  key: 'the key',
+  address: /\/v\d/.test(new URL(baseUrl).pathname)
+    ? 'the base address'
+    : 'the base address (most servers expect /v1 at its end)',
+})
 
 const idOf = ({ provider, id }: Found) => `${provider.name}/${id}`
 
