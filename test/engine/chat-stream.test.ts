@@ -469,6 +469,19 @@ describe('reasoning', () => {
     },
   )
 
+  it.each([{ reasoning_content: 'Hm' }, { content: '<think>Hm</think>' }])(
+    'in a message behind its deltas is read once (%j)',
+    (thought) => {
+      const message = { ...thought, tool_calls: [{ id: 'a', function: { name: 'add', arguments: '{}' } }] }
+      const end = data({ choices: [{ delta: {}, message, finish_reason: 'tool_calls' }] })
+      expect(read(chunk(thought), calls(message.tool_calls[0]), end)).toMatchObject({
+        reasoning: 'Hm',
+        text: '',
+        calls: [{ name: 'add' }],
+      })
+    },
+  )
+
   it('in two fields at once is read once', () => {
     expect(read(chunk({ reasoning: 'Hm', reasoning_content: 'Hm' }, 'stop')).reasoning).toBe('Hm')
   })

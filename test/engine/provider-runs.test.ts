@@ -469,6 +469,32 @@ it('the signature of a last text is sent back in the next run of the session', a
   expect(contents.at(-2).parts).toEqual([{ text: 'Done.', thoughtSignature: 'LAST' }])
 })
 
+it('long thinking is left out of later runs, because its signature is that of the whole text', async () => {
+  for (const [thinking, count] of [
+    ['Hm', 1],
+    ['Hm'.repeat(6_000), 0],
+  ] as const) {
+    const { row } = await run(
+      [anthropic.call().replace('"Hm"', JSON.stringify(thinking)), anthropic.text('Done.')],
+      anthropic.model,
+    )
+    server.script(anthropic.text('More.'))
+    const body = { message: 'More', sessionId: row.sessionId }
+    await request(toolLab.lab.server, 'POST', `/api/v1/agents/${row.agentId}/execute`, { body })
+    const { messages } = server.requests.at(-1)!.body
+    expect(messages.filter(({ content }: any) => content[0].type === 'thinking')).toHaveLength(count)
+  }
+})
+
+it("a model of others behind Anthropic's API may answer with 32,000 tokens, unless it refuses", async () => {
+  for (const message of ['max_tokens is out of range', 'Prompt and answer exceed the context size']) {
+    const refused = { status: 400, headers: {}, body: anthropic.error(message) }
+    const { execution, requests } = await run([refused, anthropic.text('Hi')], 'anthropic/glm-5')
+    expect(execution).toMatchObject({ status: 'completed', result: 'Hi', warnings: [] })
+    expect(requests.map(({ body }) => body.max_tokens)).toEqual([32_000, 4_096])
+  }
+})
+
 it('a limit of the answer above that of the model is lowered with a warning', async () => {
   const modelSettings = { maxOutputTokens: 100_000 }
   const text = (limit: number) => expect.stringContaining(`at most ${limit} tokens`)

@@ -226,6 +226,11 @@ describe('the stream of Anthropic', () => {
       'length 5/7',
     ],
     [
+      'a call without an input whose block does not end',
+      begin() + at('start', { content_block: use() }) + end('end_turn'),
+      'echo({}) stop 5/7',
+    ],
+    [
       'a tool that runs at the provider, with its result',
       begin() +
         block({ type: 'server_tool_use', id: 's', name: 'web_search', input: {} }, pieces('{"query":"x"}')) +
@@ -635,6 +640,16 @@ describe('the stream of Google', () => {
         chunk([{ functionCall: { partialArgs: [{ jsonPath: '$.q', stringValue: 'x' }], willContinue: true } }]) +
         chunk([{ functionCall: {} }], 'STOP'),
       'echo({"q":"x"}) tool-calls 5/7',
+    ],
+    [
+      'one id for the calls of several tools',
+      chunk(
+        ['echo', 'add', 'search'].map((name) => ({
+          functionCall: { id: 'c', name, args: name === 'search' ? { q: 'x' } : {} },
+        })),
+        'STOP',
+      ),
+      'echo({}) add({}) search({"q":"x"}) tool-calls 5/7',
     ],
     [
       'a call whose name and input come apart',

@@ -1,5 +1,6 @@
 import { parseJson } from '../../../lib/json.ts'
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { unifiedReason } from './finish-reasons.ts'
 import { refuseChat } from './other-apis.ts'
 import { type Emit, type ProviderEvents, unknownUsage } from './provider-events.ts'
 import { errorIn } from './reported-errors.ts'
@@ -162,8 +163,9 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
 
   /** Ends the open blocks. A call that was cut off is dropped. */
   function stopAll(reason: string): void {
+    const isCut = CUT.has(unifiedReason(reason))
     for (const block of open.values()) {
-      if (block.type !== 'tool_use' || reason === 'tool_use' || isComplete(block)) stop(block)
+      if (block.type !== 'tool_use' || reason === 'tool_use' || isComplete(block, isCut)) stop(block)
     }
   }
 
@@ -277,6 +279,9 @@ function inputOf({ type, input }: Fields): Block['input'] {
   return isObject(input) && Object.keys(input).length ? input : asText(input).trim() || null
 }
 
+/** Reasons after which an input that has not begun may be missing. Gateways do not end the blocks of other calls. */
+const CUT: ReadonlySet<string> = new Set(['length', 'content-filter'])
+
 /** Returns whether the input of a call is complete. */
-const isComplete = ({ json, input, hasPieces }: Block): boolean =>
-  hasPieces ? isObject(parseJson(json)) : input !== null
+const isComplete = ({ json, input, hasPieces }: Block, isCut: boolean): boolean =>
+  hasPieces ? isObject(parseJson(json)) : input !== null || !isCut

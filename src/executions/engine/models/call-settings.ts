@@ -1,7 +1,7 @@
 import type { SharedV4Warning } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Fields } from '../../../lib/unknown.ts'
-import type { CallOptions } from './text-model.ts'
+import type { CallOptions, TextModel } from './text-model.ts'
 
 /** Facts about a call that its settings depend on. */
 export type Call = {
@@ -20,6 +20,13 @@ export type Call = {
  * `openaiCompatible` of a message into the body.
  */
 export const isCompatible = (provider: string): boolean => provider.endsWith('.chat')
+
+/**
+ * Returns the settings of a model that the caller's replace. Anthropic's API demands a limit of the answer. Its package
+ * limits the models of others, which gateways offer with that API, to 4,096 tokens: too few for a call that writes a file.
+ */
+export const defaultsOf = ({ provider, modelId }: Pick<TextModel, 'provider' | 'modelId'>): ModelSettings =>
+  provider.startsWith('anthropic') && !modelId.includes('claude') ? { maxOutputTokens: 32_000 } : {}
 
 /** Returns the fields that settings merge into the body of a request to an OpenAI-compatible server. */
 export function bodyFieldsOf(

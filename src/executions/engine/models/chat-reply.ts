@@ -191,13 +191,14 @@ function readDelta(reply: ChatReply, delta: Fields, parts: Part[]): void {
  */
 function readMessage(reply: ChatReply, message: Fields, isLast: boolean, parts: Part[]): void {
   const { content } = message
-  if (!isLast || !reply.hasText || reply.messages) {
+  const followsDeltas = isLast && !reply.messages
+  if (!followsDeltas || !(reply.hasText || reply.field === 'content')) {
     const before = reply.messages
     const isLonger = isLast || (typeof content === 'string' && content.length > before.length)
     const isRepeated = before !== '' && typeof content === 'string' && content.startsWith(before) && isLonger
     const text = isRepeated ? content.slice(before.length) : content
     if (typeof text === 'string') reply.messages += text
-    if (!isRepeated) emitReasoning(reply, message, parts)
+    if (!isRepeated && !(followsDeltas && reply.field)) emitReasoning(reply, message, parts)
     emitWords(reply, message, text, parts)
   }
   // The calls of a repetition have other ids on some servers.

@@ -74,7 +74,7 @@ function camelCased(fields: Fields): Fields {
  * repeat the id and the input of an earlier one.
  */
 function createCalls() {
-  const seen = new Map<unknown, unknown>()
+  const seen = new Map<unknown, string>()
   let held: Fields | null = null
 
   function end(): Fields[] {
@@ -87,15 +87,17 @@ function createCalls() {
     const before = asObject(held?.functionCall)
     const call = asObject(part.functionCall)
     const { id, name, args } = call
-    const isRest = held !== null && isObject(part.functionCall) && (name ? id && id === before.id : args !== undefined)
+    const isSame = name ? name === before.name && id && id === before.id : args !== undefined
+    const isRest = held !== null && isObject(part.functionCall) && isSame
     if (isRest) {
       const whole = { ...held, ...part, functionCall: { ...before, ...call, name: before.name } }
       held = null
       return [whole]
     }
     const first = end()
-    if (id && name && seen.has(id) && seen.get(id) === args) return first
-    if (id && name) seen.set(id, args)
+    const stated = `${name} ${args}`
+    if (id && name && seen.get(id) === stated) return first
+    if (id && name) seen.set(id, stated)
     if (!name || call.willContinue || call.partialArgs || !isEmpty(asText(args))) return [...first, part]
     held = part
     return first

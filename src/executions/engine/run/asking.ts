@@ -3,7 +3,14 @@ import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Output } from '../../../lib/output.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import type { MessageData, Warning } from '../events/events.ts'
-import { bodyFieldsOf, ignoredIn, isCompatible, loweredLimitIn, optionsOf } from '../models/call-settings.ts'
+import {
+  bodyFieldsOf,
+  defaultsOf,
+  ignoredIn,
+  isCompatible,
+  loweredLimitIn,
+  optionsOf,
+} from '../models/call-settings.ts'
 import { classifyModelError, withoutWords } from '../models/model-errors.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
 import type { ModelKnowledge } from '../models/model-knowledge.ts'
@@ -210,7 +217,8 @@ export async function createAsking(
         isFirst: step === 1,
         demandedTool: isOffered ? demandedTool : null,
       }
-      const kept = changed.changeSettings(settings, changes)
+      const all = { ...defaultsOf(chain.current().model), ...settings }
+      const kept = changed.changeSettings(all, changes)
       const fields = isCompatible(provider) ? bodyFieldsOf(kept, call) : {}
       for (const name of reservedIn(fields)) ignored(`providerOptions.compatible.${name}`)
       // Counted from the end, because changes only remove messages before the question.
@@ -231,7 +239,7 @@ export async function createAsking(
         prompt: own,
         question: own.length - fromEnd,
         tools: offered,
-        settings,
+        settings: all,
         hasOutput: output !== null && !isTold,
         fields,
         isCompatible: isCompatible(provider),
@@ -292,6 +300,9 @@ export async function createAsking(
       }
       const isTooLong = failure.kind === 'context_too_long'
       if (change(failure)) return AT_ONCE
+      // A default limit of the answer is given up before any history.
+      const hasDefault = last?.asked.settings.maxOutputTokens !== settings.maxOutputTokens
+      if (isTooLong && hasDefault && changeOne(['maxOutputTokens'])) return AT_ONCE
       if (isTooLong && shortenFurther(failure)) return { retry: null, isTooLong }
       // If nothing is left to shorten, the limit of the answer may be the part that does not fit.
       if (isTooLong && settings.maxOutputTokens !== undefined && changeOne(['maxOutputTokens'])) return AT_ONCE

@@ -174,10 +174,16 @@ export function reasoningOf(steps: readonly Step[], last: readonly ReplyPart[]):
 
 function shortened(part: ReplyPart): ReplyPart {
   const { providerOptions, ...plain } = part
-  const fits = providerOptions && JSON.stringify(providerOptions).length <= MAX_FIELDS
-  const kept = { ...plain, ...(fits && { providerOptions }) } as ReplyPart
+  const kept = { ...plain, ...(keepsFields(part) && { providerOptions }) } as ReplyPart
   if (kept.type === 'tool-call') return { ...kept, input: {} }
   return kept.type === 'reasoning' ? { ...kept, text: cut(kept.text, MAX_THINKING) } : kept
+}
+
+/** Returns whether later turns have the provider's fields of a part. Anthropic refuses a signature of a shortened text. */
+function keepsFields({ providerOptions, ...part }: ReplyPart): boolean {
+  if (!providerOptions || JSON.stringify(providerOptions).length > MAX_FIELDS) return false
+  const isSigned = Object.values(providerOptions).some(({ signature }) => signature !== undefined)
+  return !isSigned || part.type !== 'reasoning' || part.text.length <= MAX_THINKING
 }
 
 /** Returns the stored steps of a run, in order, with the outcomes of their calls. */
