@@ -6,6 +6,7 @@ import type { Deps } from '../../deps.ts'
 import { invalidField } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { RunAgentInput } from '../../http/door-schemas.ts'
+import type { IdempotencyKey } from '../../idempotency.ts'
 import { parseExact } from '../../lib/exact-json.ts'
 import { asObject, asText, type Fields, isObject } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
@@ -13,12 +14,13 @@ import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import { type GivenFile, withNotes } from '../shared/attachments.ts'
+import { clientOf, continueOrStart } from '../shared/begin.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
 import { enter, idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { followParts, type Part, toCallId } from '../shared/run-parts.ts'
-import { startRun } from '../shared/runs.ts'
+import type { Asked } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { type ClientConversation, type ClientResult, createTurns, readArguments } from '../shared/turns.ts'
 import { type AgUiEvent, type AgUiMessage, type AskedPart, createAgUiWriter } from './writer.ts'
@@ -37,7 +39,7 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   const results = input.resume?.length ? readMessages(input).results : []
   const { row, after } = input.resume?.length
     ? await decideAll(actor, deps, input.resume.map(toDecision))
-    : await answered(actor, context, agent, input, path, idempotency)
+    : await answered(context, actor, agent, input, path, idempotency)
   nameRun(res, row, idempotency)
   // Without its last event the client knows that the run continues.
   await writeFrames(res, toFrames(context, actor, { agent, input, results }, row, after))
@@ -58,35 +60,28 @@ function toDecision({ interruptId: approvalId, status, payload }: NonNullable<In
 
 /** Continues the run whose tools the client has called, or starts one. */
 async function answered(
+  context: Context,
   actor: Actor,
-  { deps, countRun }: Context,
   agent: CachedAgent,
   input: Input,
   path: string,
-  idempotency: ReturnType<typeof idempotencyOf>,
+  idempotency: IdempotencyKey | null,
 ) {
-  const { instructions, history, question, files, results, allResults } = readMessages(input)
-  if (results.length) return giveClientResults(actor, deps, agent, results)
-  const clientTools = readTools(input.tools?.map((tool) => ({ ...tool, type: 'function' })))
-  await countRun?.(actor)
-  const row = await startRun(
-    actor,
-    deps,
-    {
-      agent,
-      protocol: 'ag-ui',
-      path,
-      body: input,
-      history,
-      results: allResults,
-      files,
-      name: input.threadId,
-      message: checkQuestion(question, 'messages'),
-      client: { ...(instructions !== undefined && { instructions }), ...(clientTools.length && { clientTools }) },
-    },
-    { idempotency, onAccepted: null },
-  )
-  return { row, after: 0 }
+  const transcript = readMessages(input)
+  const { history, question, files, results, allResults } = transcript
+  const asked = (): Asked => ({
+    agent,
+    protocol: 'ag-ui',
+    path,
+    body: input,
+    history,
+    results: allResults,
+    files,
+    name: input.threadId,
+    message: checkQuestion(question, 'messages'),
+    client: clientOf(transcript, readTools(input.tools?.map((tool) => ({ ...tool, type: 'function' })))),
+  })
+  return continueOrStart(context, actor, { agent, results, idempotency, asked })
 }
 
 const ROLES: ReadonlySet<string> = new Set(['system', 'developer', 'user', 'assistant', 'tool'])

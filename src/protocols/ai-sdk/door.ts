@@ -5,16 +5,18 @@ import type { Actor } from '../../auth/actor.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { find } from '../../executions/service.ts'
 import { ChatRequest } from '../../http/door-schemas.ts'
+import type { IdempotencyKey } from '../../idempotency.ts'
 import type { Context } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
-import { giveClientResults } from '../shared/client-tools.ts'
+import { clientOf, continueOrStart } from '../shared/begin.ts'
+import type { RunFrom } from '../shared/client-tools.ts'
 import { enter, idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { followParts } from '../shared/run-parts.ts'
-import { findLatest, startRun } from '../shared/runs.ts'
+import { type Asked, findLatest } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { decisionsIn, readMessages, resultsIn } from './messages.ts'
 import { type Chunk, createChunkWriter } from './writer.ts'
@@ -36,66 +38,43 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   const { path } = place
   const body = await readBody(req, Request)
   const idempotency = idempotencyOf(req, path)
-  const {
-    row,
-    after,
-    decisions = [],
-  } = (await continued(actor, context, agent, body)) ?? (await begun(actor, context, agent, body, path, idempotency))
+  const decisions = decisionsIn(body.message ?? body.messages?.at(-1))
+  const { row, after } = decisions.length
+    ? await decideAll(actor, context.deps, decisions)
+    : await answered(context, actor, agent, body, path, idempotency)
   nameRun(res, row, idempotency)
   return stream(context, actor, res, row, after, decisions)
 }
 
-type Body = z.output<typeof Request>
-
-/** Continues the run whose calls the last message decides or answers. Returns null if it does neither. */
-async function continued(
+/** Continues the run whose calls the last message answers, or starts one. */
+function answered(
+  context: Context,
   actor: Actor,
-  { deps }: Context,
   agent: CachedAgent,
-  { message, messages }: Body,
-): Promise<{ row: ExecutionRow; after: number; decisions?: readonly Decision[] } | null> {
-  const last = message ?? messages?.at(-1)
-  const decisions = decisionsIn(last)
-  if (decisions.length) return { ...(await decideAll(actor, deps, decisions)), decisions }
-  const results = resultsIn(last)
-  return results.length ? giveClientResults(actor, deps, agent, results) : null
-}
-
-async function begun(
-  actor: Actor,
-  { deps, countRun }: Context,
-  agent: CachedAgent,
-  body: Body,
+  body: z.output<typeof Request>,
   path: string,
-  idempotency: ReturnType<typeof idempotencyOf>,
-): Promise<{ row: ExecutionRow; after: number; decisions?: never }> {
+  idempotency: IdempotencyKey | null,
+): Promise<RunFrom> {
   const { id, messages, message, trigger, tools, ...options } = body
-  const conversation = readMessages(message ? [message] : (messages ?? []))
-  const clientTools = readTools(tools)
-  await countRun?.(actor)
-  const row = await startRun(
-    actor,
-    deps,
-    {
+  const results = resultsIn(message ?? messages?.at(-1))
+  const asked = (): Asked => {
+    const transcript = readMessages(message ? [message] : (messages ?? []))
+    return {
       agent,
       protocol: 'ai-sdk',
       path,
       body,
       options,
-      message: checkQuestion(conversation.question, 'messages'),
+      message: checkQuestion(transcript.question, 'messages'),
       name: id ?? null,
-      history: message ? null : conversation.history,
-      results: conversation.allResults,
-      files: conversation.files,
+      history: message ? null : transcript.history,
+      results: transcript.allResults,
+      files: transcript.files,
       isAnew: trigger === 'regenerate-message',
-      client: {
-        ...(conversation.instructions !== undefined && { instructions: conversation.instructions }),
-        ...(clientTools.length && { clientTools }),
-      },
-    },
-    { idempotency, onAccepted: null },
-  )
-  return { row, after: 0 }
+      client: clientOf(transcript, readTools(tools)),
+    }
+  }
+  return continueOrStart(context, actor, { agent, results, idempotency, asked })
 }
 
 async function resume(context: Context, actor: Actor, res: ServerResponse, agent: CachedAgent, chatId: string) {

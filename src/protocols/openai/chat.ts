@@ -10,12 +10,13 @@ import { sendJson } from '../../http/body.ts'
 import { asText } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
+import { clientOf, continueOrStart } from '../shared/begin.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
 import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { readCallId } from '../shared/run-parts.ts'
-import { type Asked, startRun } from '../shared/runs.ts'
+import type { Asked } from '../shared/runs.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
 import { type Head, type Run, toChunks, toCompletion, waitForCalls } from './completion.ts'
 import { Content, contentOf, textOf } from './content.ts'
@@ -70,16 +71,11 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
   const { results } = transcript
   const given = readEitherTools(body)
   const idempotency = idempotencyOf(req, PATH)
-  const isContinued = results.length > 0
-  // Results continue a run that was counted.
-  if (!isContinued) await context.countRun?.(actor)
   const isLegacy = given.isLegacy || body.messages.at(-1)?.role === 'function'
-  const call = { idempotency, onAccepted: null }
-  const run: Run = isContinued
-    ? await (results.every(({ id }) => readCallId(id))
-        ? giveClientResults(actor, deps, agent, results)
-        : continueWithoutIds(actor, deps, agent, calls))
-    : { row: await startRun(actor, deps, askedBy(req, agent, body, transcript, given), call), after: 0 }
+  const asked = () => askedBy(req, agent, body, transcript, given)
+  const run: Run = results.every(({ id }) => readCallId(id))
+    ? await continueOrStart(context, actor, { agent, results, idempotency, asked })
+    : await continueWithoutIds(actor, deps, agent, calls)
   nameRun(res, run.row, idempotency)
   const head: Head = {
     id: `chatcmpl-${run.row.id}`,
@@ -88,7 +84,7 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
     isLegacy,
   }
   if (body.stream) return stream(context, actor, res, run, head, body)
-  const done = given.tools.length || isContinued ? await waitForCalls(context, actor, run) : null
+  const done = given.tools.length || results.length ? await waitForCalls(context, actor, run) : null
   const row = done?.calls.length ? done.row : await outcomeOf(actor, deps, run.row, context)
   if (context.gone().aborted) return
   sendJson(res, 200, toCompletion(head, row, done))
@@ -102,7 +98,7 @@ function askedBy(
   transcript: ClientConversation,
   { tools: clientTools, choice }: GivenTools,
 ): Asked {
-  const { instructions, history, question, files, allResults: results } = transcript
+  const { history, question, files, allResults: results } = transcript
   const modelSettings = readSettings({
     ...body,
     tool_choice: choice,
@@ -121,8 +117,7 @@ function askedBy(
     name: conversationName(req),
     options: { ...(modelSettings && { modelSettings }), ...outputOf(body.response_format) },
     client: {
-      ...(instructions !== undefined && { instructions }),
-      ...(clientTools.length && { clientTools }),
+      ...clientOf(transcript, clientTools),
       ...demandOf(choice, clientTools),
     },
   }

@@ -14,12 +14,12 @@ import { asList, asText } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import type { ErrorCode } from '../../wire.ts'
 import { findAgent } from '../shared/agents.ts'
-import { giveClientResults } from '../shared/client-tools.ts'
+import { clientOf, continueOrStart } from '../shared/begin.ts'
 import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { readParts } from '../shared/run-parts.ts'
-import { type Asked, findSessionId, startRun } from '../shared/runs.ts'
+import { type Asked, findSessionId } from '../shared/runs.ts'
 import { qualified, readTools } from '../shared/tools.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
 import { Content, contentOf, textOf } from './content.ts'
@@ -58,18 +58,10 @@ export async function createResponse({ context, actor, req, res }: Asking): Prom
   const { deps } = context
   const agent = await findAgent(actor, deps, body.model)
   const transcript = readInput(body)
-  // Results continue a run that was counted.
-  if (!transcript.results.length) await context.countRun?.(actor)
   const idempotency = idempotencyOf(req, PATH)
-  const ref = transcript.results.length
-    ? await giveClientResults(actor, deps, agent, transcript.results)
-    : {
-        row: await startRun(actor, deps, await askedBy(actor, deps, req, agent, body, transcript), {
-          idempotency,
-          onAccepted: null,
-        }),
-        after: 0,
-      }
+  const asked = () => askedBy(actor, deps, req, agent, body, transcript)
+  const { results } = transcript
+  const ref = await continueOrStart(context, actor, { agent, results, idempotency, asked })
   nameRun(res, ref.row, idempotency)
   if (body.stream) return streamResponse(context, actor, res, ref, 0)
   if (!body.background) await waitFor(context, actor, ref)
@@ -140,8 +132,7 @@ async function askedBy(
       ...(body.background && { background: true }),
     },
     client: {
-      ...(transcript.instructions !== undefined && { instructions: transcript.instructions }),
-      ...(clientTools.length && { clientTools }),
+      ...clientOf(transcript, clientTools),
       ...demandOf(body.tool_choice, clientTools),
       echo,
     },

@@ -4,6 +4,7 @@ import type { Deps } from '../../deps.ts'
 import { AppError, badRequest } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { find as findRun } from '../../executions/service.ts'
+import type { RunFrom } from './client-tools.ts'
 import { readParts } from './run-parts.ts'
 
 /** A person's decision about a call, as their client sends it. `input` replaces the arguments of an approved call. */
@@ -19,11 +20,7 @@ export type Decision = {
  * it continues. An approval that was decided before stays as it is. Throws 404 for an approval that the caller cannot
  * reach, 403 without the scope `approvals:write`, and 400 for approvals of several runs.
  */
-export async function decideAll(
-  actor: Actor,
-  deps: Deps,
-  decisions: readonly Decision[],
-): Promise<{ row: ExecutionRow; after: number }> {
+export async function decideAll(actor: Actor, deps: Deps, decisions: readonly Decision[]): Promise<RunFrom> {
   requireScope(actor, 'approvals:write')
   const found = await Promise.all(decisions.map(({ approvalId }) => find(actor, deps, approvalId)))
   const executionId = found[0]?.executionId

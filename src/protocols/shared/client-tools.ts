@@ -12,6 +12,9 @@ import { cut } from '../../lib/text.ts'
 import { type ClientCall, readCallId, readParts, toCallId } from './run-parts.ts'
 import type { ClientResult } from './turns.ts'
 
+/** A run, and the number of the event after which the answer to a request begins. */
+export type RunFrom = { row: ExecutionRow; after: number }
+
 /**
  * Continues the run that waits for the results of its client's tools (contract-2.md section 6.2). Returns the run, and
  * the number of the event after which it continues. A repeated request finds the run that it has continued. Throws 400
@@ -22,7 +25,7 @@ export async function giveClientResults(
   deps: Deps,
   agent: Pick<CachedAgent, 'id'>,
   results: readonly ClientResult[],
-): Promise<{ row: ExecutionRow; after: number }> {
+): Promise<RunFrom> {
   const given = results.map((result) => ({ ...result, call: readCallId(result.id) }))
   const { executionId = '', step = 0 } = given[0]?.call ?? {}
   const where = { AND: [{ id: executionId, agentId: agent.id, userId: actor.userId }, readable(actor)] }
