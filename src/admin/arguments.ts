@@ -25,15 +25,10 @@ const OPTIONS = {
   help: { type: 'boolean', short: 'h' },
 } as const
 
-type OptionName = keyof commands.Options
-
 type Command = {
+  /** The words, arguments and options of the command, optional ones in brackets. */
   usage: string
   summary: string
-  /** Number of required arguments. */
-  args: number
-  required: readonly OptionName[]
-  optional: readonly OptionName[]
   run: commands.Work<commands.Operator>
 }
 
@@ -41,140 +36,89 @@ export const COMMANDS: readonly Command[] = [
   {
     usage: 'org create NAME [--slug SLUG]',
     summary: 'Create an organization',
-    args: 1,
-    required: [],
-    optional: ['slug'],
     run: commands.withDatabase(commands.createOrg),
   },
   {
     usage: 'org list',
     summary: 'List all organizations',
-    args: 0,
-    required: [],
-    optional: [],
     run: commands.withDatabase(commands.listOrgs),
   },
   {
     usage: 'user list [--org SLUG]',
     summary: 'List all users, or the members of an organization',
-    args: 0,
-    required: [],
-    optional: ['org'],
     run: commands.withDatabase(commands.listUsers),
   },
   {
     usage: 'sign-in-link [--user EMAIL] [--reset-password]',
     summary: 'Make a link that signs a user in once, for 15 minutes. Without --user: the first owner',
-    args: 0,
-    required: [],
-    optional: ['user', 'reset-password'],
     run: commands.withDatabase(commands.signInLink),
   },
   {
     usage: 'user add EMAIL --org SLUG --role owner|admin|member',
     summary: 'Add a member, or change the role of one',
-    args: 1,
-    required: ['org', 'role'],
-    optional: [],
     run: commands.withDatabase(commands.addUser),
   },
   {
     usage: 'user remove EMAIL --org SLUG',
     summary:
       'End a membership: its tokens are revoked, those of MCP servers at their services too, and its runs are cancelled',
-    args: 1,
-    required: ['org'],
-    optional: [],
     run: commands.withDatabase(commands.removeUser),
   },
   {
     usage: 'token create --user EMAIL --org SLUG --name NAME [--expires DAYS | --expires-at ISO] [--scope SCOPE]...',
     summary: 'Create a token, shown once. Default scope: *. Others: agents:read, executions:write, agents:execute...',
-    args: 0,
-    required: ['user', 'org', 'name'],
-    optional: ['expires', 'expires-at', 'scope'],
     run: commands.withDatabase(commands.newToken),
   },
   {
     usage: 'token list',
     summary: 'List all tokens, newest first',
-    args: 0,
-    required: [],
-    optional: [],
     run: commands.withDatabase(commands.listTokens),
   },
   {
     usage: 'token revoke ID',
     summary: 'Revoke a token: its next request is rejected',
-    args: 1,
-    required: [],
-    optional: [],
     run: commands.withDatabase(commands.endToken),
   },
   {
     usage: 'backup FILE',
     summary: 'Copy the SQLite database into a new file, beside a running server',
-    args: 1,
-    required: [],
-    optional: [],
     run: commands.backUp,
   },
   {
     usage: 'restore FILE',
     summary: 'Replace the SQLite database with a backup, with the server stopped; it then starts paused',
-    args: 1,
-    required: [],
-    optional: [],
     run: async (operator, args) => (await import('./copies.ts')).restore(operator, args),
   },
   {
     usage: 'mark-copy',
     summary: 'Mark a restored database as a copy: servers that start on it are paused',
-    args: 0,
-    required: [],
-    optional: [],
     run: commands.withDatabase(async (admin) => (await import('./copies.ts')).markDatabase(admin)),
   },
   {
     usage: 'resume',
     summary: 'End the pause of a backup or copy, also for running servers; cancel the runs that were active in it',
-    args: 0,
-    required: [],
-    optional: [],
     run: commands.withDatabase(async (admin) => (await import('./copies.ts')).resume(admin)),
   },
   {
     usage: 'media-clean [--yes]',
     summary:
       'List files of this installation without a row in the database; with --yes, move them to the trash for 14 days',
-    args: 0,
-    required: [],
-    optional: ['yes'],
     run: commands.withDatabase(async (...given) => (await import('./media.ts')).clean(...given)),
   },
   {
     usage: 'media-restore ID|all',
     summary: 'Restore a file from the trash, or all files whose rows exist',
-    args: 1,
-    required: [],
-    optional: [],
     run: commands.withDatabase(async (admin, args) => (await import('./media.ts')).restore(admin, args)),
   },
   {
     usage: 'move --to URL',
     summary: 'Copy the SQLite database into an empty PostgreSQL (postgresql://…), with the server stopped',
-    args: 0,
-    required: ['to'],
-    optional: [],
     // Imported on demand, because other commands do not need it.
     run: commands.withDatabase(async (...given) => (await import('./move.ts')).move(...given)),
   },
   {
     usage: 'rotate-key',
     summary: 'Change the encryption key to NEW_ENCRYPTION_KEY, or to a new key file, beside a running server',
-    args: 0,
-    required: [],
-    optional: [],
     run: commands.withDatabase(rotateKey),
   },
 ]
@@ -207,17 +151,26 @@ export function readArguments(argv: string[]): Invocation | null {
   if (help) return null
   const command = COMMANDS.find(({ usage }) => wordsOf(usage).every((word, index) => word === positionals[index]))
   if (!command) throw unknownCommand(positionals)
-  const wrong = (problem: string) => new UsageError(`${problem} Usage: ${command.usage}`)
-  const args = positionals.slice(wordsOf(command.usage).length)
-  if (args.length < command.args) throw wrong('Missing argument.')
-  if (args.length > command.args) throw wrong(`Unexpected argument: ${args.at(-1)}.`)
-  const given = Object.keys(options) as OptionName[]
-  const missing = command.required.find((option) => !given.includes(option))
+  const { usage } = command
+  const wrong = (problem: string) => new UsageError(`${problem} Usage: ${usage}`)
+  const args = positionals.slice(wordsOf(usage).length)
+  const needed = usage.replaceAll(OPTIONAL, '')
+  const count = needed.replaceAll(OPTION, '').trim().split(/\s+/).length - wordsOf(usage).length
+  if (args.length < count) throw wrong('Missing argument.')
+  if (args.length > count) throw wrong(`Unexpected argument: ${args.at(-1)}.`)
+  const given = Object.keys(options)
+  const missing = optionsIn(needed).find((option) => !given.includes(option))
   if (missing) throw wrong(`Missing option: --${missing}.`)
-  const unknown = given.find((option) => !command.required.includes(option) && !command.optional.includes(option))
+  const unknown = given.find((option) => !optionsIn(usage).includes(option))
   if (unknown) throw wrong(`Unexpected option: --${unknown}.`)
   return { command, args, options, json }
 }
+
+/** An optional part of a usage, and an option with its value. */
+const OPTIONAL = /\[[^\]]*\](?:\.\.\.)?/g
+const OPTION = /--[a-z-]+ \S+/g
+
+const optionsIn = (usage: string): string[] => [...usage.matchAll(/--([a-z-]+)/g)].map(([, name = '']) => name)
 
 /** Returns the words of a command: the lower-case beginning of its usage. */
 const wordsOf = (usage: string): string[] => (/^[a-z-]+( [a-z]+)?/.exec(usage)?.[0] ?? '').split(' ')
