@@ -8,7 +8,8 @@ import { type ExecutionRow, textOf } from '../events/events.ts'
 import type { Overrides } from '../queue/accept.ts'
 import type { AgentRow } from '../queue/claims.ts'
 import { type Attached, readAttachments } from './attachments.ts'
-import { AS_BLOCKED, NO_ANSWER, referringTo, summaryMessage, writtenBy } from './history.ts'
+import { referringTo } from './call-ids.ts'
+import { AS_BLOCKED, NO_ANSWER, summaryMessage, writtenBy } from './history.ts'
 import type { CallRecord, Replay } from './steps.ts'
 import {
   type HistoryRow,
