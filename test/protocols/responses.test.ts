@@ -146,6 +146,26 @@ describe('a response', () => {
     expect(asked()).toHaveLength(6)
   })
 
+  it('of Codex belongs to its thread, and a repeated request joins its run', async () => {
+    const options = { headers: { 'Thread-Id': crypto.randomUUID() } }
+    const ask = (content: string, before: OpenAI.Responses.ResponseInput = []) =>
+      clientOf().responses.create({ model: agent, input: [...before, { role: 'user', content }] }, options)
+    const gate = Promise.withResolvers<void>()
+    model().script({ tokens: ['One', gate.promise, '.'] }, { tokens: 'Two.' })
+    const arrival = model().request(model().requests.length)
+    const lost = ask('First')
+    await arrival
+    const again = ask('First')
+    gate.resolve()
+    const [one, same] = await Promise.all([lost, again])
+    expect([same.id, same.output_text]).toEqual([one.id, 'One.'])
+    const two = await ask('Second', [
+      { role: 'user', content: 'First' },
+      { role: 'assistant', content: 'One.' },
+    ])
+    expect([two.output_text, two.conversation]).toEqual(['Two.', one.conversation])
+  })
+
   it('lists the message that it answers', async () => {
     const response = await create({ input: [{ role: 'user', content: [{ type: 'input_text', text: 'Hi there' }] }] })
     const { data } = await clientOf().responses.inputItems.list(response.id)

@@ -3,7 +3,7 @@ import { invalidField } from '../../errors.ts'
 import { MAX_NAME } from '../../http/door-schemas.ts'
 
 /** Headers in which clients name a conversation (contract-2.md section 6). */
-const HEADERS = ['x-session-id', 'x-openwebui-chat-id'] as const
+const HEADERS = ['x-session-id', 'x-openwebui-chat-id', 'thread-id'] as const
 
 /** Returns the client's name of the conversation, or null. Throws 400 for one that is too long. */
 export function conversationName(req: IncomingMessage): string | null {
