@@ -3,7 +3,7 @@ import Sqlite from 'better-sqlite3'
 import { Client } from 'pg'
 import { databaseFile, requireOwnLog } from '../db/client.ts'
 import { KEEP_ALIVE } from '../db/limits.ts'
-import { migratePostgresql, requireOwnTables } from '../db/migrate.ts'
+import { migratePostgresql, requireMigrated } from '../db/migrate.ts'
 import { lockDatabase } from '../db/sqlite/file-lock.ts'
 import { countedStarts, findCopy } from '../installation.ts'
 import { troubleIn } from '../lib/database-errors.ts'
@@ -41,8 +41,8 @@ export async function move(operator: Operator, _: string[], { to = '' }: Options
   const source = new Sqlite(file, { readonly: true, timeout: 10_000 }).defaultSafeIntegers()
   const target = new Client({ ...KEEP_ALIVE, connectionString: to, connectionTimeoutMillis: 10_000 })
   try {
-    requireOwnTables(source)
     source.exec('BEGIN')
+    requireMigrated(source)
     await target.connect().catch((error: Error) => {
       throw new AdminError(
         ['The target cannot be reached:', error.message, troubleIn(error)?.detail ?? ''].join(' ').trim(),
@@ -70,6 +70,18 @@ async function refuseForeign(target: Client): Promise<void> {
     throw new AdminError(`The target is not empty: it has a table ${rows[0]?.name}. Give it a database of its own.`)
 }
 
+/** Throws if an earlier move has filled the target with this database. It may have ended before its report. */
+async function refuseMoved(source: Sqlite.Database, target: Client): Promise<void> {
+  const key = `SELECT "masterKey" FROM "Installation" WHERE "id" = 1`
+  const { rows } = await target.query<{ masterKey: Buffer }>(key)
+  const ours = source.prepare<[], Buffer>(key).pluck().get()
+  if (ours && rows[0]?.masterKey.equals(ours))
+    throw new AdminError(
+      'An earlier move has copied this database to the target, whole. Start Muster with DATABASE_URL set to it. To ' +
+        'copy again, give an empty database.',
+    )
+}
+
 async function copyAll(
   source: Sqlite.Database,
   target: Client,
@@ -77,6 +89,7 @@ async function copyAll(
 ): Promise<{ tables: Moved[]; isPaused: boolean }> {
   const tables = allTables()
   await target.query(`BEGIN; LOCK TABLE ${tables.map(({ name }) => quote(name)).join(', ')} IN ACCESS EXCLUSIVE MODE`)
+  await refuseMoved(source, target)
   for (const { name } of tables) {
     const { rowCount } = await target.query(`SELECT FROM ${quote(name)} LIMIT 1`)
     if (rowCount)

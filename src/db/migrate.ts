@@ -60,10 +60,7 @@ async function inSqlite(file: string, migrations: string, mayApply: boolean): Pr
   // An unwritable file would be opened read-only.
   if (existsSync(file)) accessSync(file, constants.R_OK | constants.W_OK)
   const connection = new Sqlite(file, { timeout: 10_000 })
-  const missing = () => {
-    const history = requireOwnTables(connection)
-    return missingIn(file, folder, history ? connection.prepare<[], Applied>(APPLIED).all() : [], mayApply)
-  }
+  const missing = () => missingInSqlite(connection, folder, mayApply)
   const apply = () => {
     connection.pragma(`page_size = ${PAGE_SIZE}`)
     // Rebuilding a table drops it, so references are disabled meanwhile and checked at the end.
@@ -91,6 +88,15 @@ async function inSqlite(file: string, migrations: string, mayApply: boolean): Pr
     // Closing rolls back an open transaction.
     connection.close()
   }
+}
+
+/** Throws unless an open SQLite database is Muster's and has all migrations. */
+export const requireMigrated = (connection: Sqlite.Database): void =>
+  void missingInSqlite(connection, join(MIGRATIONS, 'sqlite'), false)
+
+function missingInSqlite(connection: Sqlite.Database, folder: string, mayApply: boolean): string[] {
+  const applied = requireOwnTables(connection) ? connection.prepare<[], Applied>(APPLIED).all() : []
+  return missingIn(connection.name, folder, applied, mayApply)
 }
 
 /**

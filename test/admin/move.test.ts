@@ -175,8 +175,20 @@ describe('a moved database', () => {
     expect(unseal(dataKey, placeOf(secret), secret.ciphertext).toString()).toBe('the value')
   })
 
-  test('accepts no second copy', async () => {
+  test('accepts no second copy, as after a move that was killed before its report', async () => {
     const { code, err } = await move(url)
+    expect(code).toBe(1)
+    expect(err).toMatch(/^An earlier move has copied .* Start Muster with DATABASE_URL set to it\./)
+  })
+
+  test('accepts no copy of another installation', async () => {
+    await using folder = await createFolder()
+    const file = join(folder.path, 'muster.db')
+    new Sqlite(join(source.path, 'muster.db')).prepare('VACUUM INTO ?').run(file)
+    const other = new Sqlite(file)
+    other.exec(`UPDATE "Installation" SET "masterKey" = x'00'`)
+    other.close()
+    const { code, err } = await move(url, folder.path)
     expect([code, err]).toEqual([
       1,
       'The target is not empty: there are rows in Installation. Give it a database of its own.',
@@ -262,6 +274,20 @@ describe('nothing is copied', () => {
     const { code, err } = await move(url)
     expect([code, err]).toEqual([1, 'The target is not empty: it has a table theirs. Give it a database of its own.'])
     expect(await sql(url, 'SELECT to_regclass(\'"Installation"\') AS found')).toEqual([{ found: null }])
+  })
+
+  test('from a file of an earlier version', async () => {
+    const url = await postgres.createDatabase()
+    await using folder = await createFolder()
+    const file = join(folder.path, 'muster.db')
+    new Sqlite(join(source.path, 'muster.db')).prepare('VACUUM INTO ?').run(file)
+    const older = new Sqlite(file)
+    older.exec(
+      `DELETE FROM "_prisma_migrations" WHERE "migration_name" = (SELECT max("migration_name") FROM "_prisma_migrations")`,
+    )
+    older.close()
+    const { code, err } = await move(url, folder.path)
+    expect([code, err]).toEqual([1, expect.stringContaining('Start the server once to migrate it')])
   })
 
   test('when a row arrives changed', async () => {
