@@ -10,26 +10,34 @@ const MAX_DEPTH = 64
 
 /**
  * Rejects input that is nested too deep (contract.md section 1, "Limits") and text that PostgreSQL cannot store: NUL
- * (in a path with the message of contract.md section 6) and unpaired surrogates. Applies to every field in every API.
+ * (in a path with the message of contract.md section 6) and unpaired surrogates. Applies to the value and the name of
+ * every field in every API.
  */
 export function checkInput(value: unknown, depth = 1, field = ''): void {
-  if (typeof value === 'string' && value.includes('\0')) {
-    throw badRequest(field === 'path' ? 'Invalid path' : 'Invalid character in request: U+0000', {
-      detail: `Remove the character U+0000${field ? ` of \`${field}\`` : ''}: databases cannot store it.`,
-    })
-  }
-  if (typeof value === 'string' && !value.isWellFormed()) {
-    throw badRequest('Invalid character in request: an unpaired surrogate', {
-      detail: 'Half of a character beyond U+FFFF was cut off. Cut texts between characters.',
-    })
-  }
+  if (typeof value === 'string') checkText(value, field)
   if (typeof value !== 'object' || value === null) return
   if (depth > MAX_DEPTH) {
     throw badRequest(`Request body too deep. At most ${MAX_DEPTH} levels`, {
       detail: 'Send flatter JSON, or the deep part as text.',
     })
   }
-  for (const [name, item] of Object.entries(value)) checkInput(item, depth + 1, name)
+  for (const [name, item] of Object.entries(value)) {
+    checkText(name)
+    checkInput(item, depth + 1, name)
+  }
+}
+
+function checkText(text: string, field = ''): void {
+  if (text.includes('\0')) {
+    throw badRequest(field === 'path' ? 'Invalid path' : 'Invalid character in request: U+0000', {
+      detail: `Remove the character U+0000${field ? ` of \`${field}\`` : ''}: databases cannot store it.`,
+    })
+  }
+  if (!text.isWellFormed()) {
+    throw badRequest('Invalid character in request: an unpaired surrogate', {
+      detail: 'Half of a character beyond U+FFFF was cut off. Cut texts between characters.',
+    })
+  }
 }
 
 /** Returns whether a value counts as missing: absent, null, empty or blank (contract.md section 1). */

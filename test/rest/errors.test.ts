@@ -16,6 +16,8 @@ afterEach(async () => {
 })
 
 const valid = { name: 'Ada', systemPrompt: 'You are Ada.' }
+/** A form of answers whose property has a name. */
+const schemaOf = (name: string) => ({ schema: { type: 'object', properties: { [name]: {} } } })
 const agentId: string = (await request(server, 'POST', '/api/v1/agents', { body: valid })).body.id
 const VISIBILITY = 'Invalid visibility value. Must be: private, organization, public, or unlisted'
 const STATUS = 'Invalid status. Must be: pending, running, completed, failed, cancelled'
@@ -109,6 +111,8 @@ const badInputs: [procedure: string, input: object, message: string][] = [
   ['executions.events', { executionId: 'x', after: '-1' }, invalid('after', 'at least 0')],
   ['agents.list', { search: 'a\0b' }, 'Invalid character in request: U+0000'],
   ['agents.create', { ...valid, name: 'a\0b' }, 'Invalid character in request: U+0000'],
+  ['agents.create', { ...valid, output: schemaOf('a\0b') }, 'Invalid character in request: U+0000'],
+  ['tasks.create', { title: 'A', output: schemaOf('\ud800') }, 'Invalid character in request: an unpaired surrogate'],
   ['agents.create', { ...valid, tags: ['\ud800'] }, 'Invalid character in request: an unpaired surrogate'],
 ]
 
