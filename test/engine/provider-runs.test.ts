@@ -293,12 +293,18 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
 
   it('sends the thinking only to its own model', async () => {
     const busy = { status: 503, headers: { 'retry-after-ms': '1' }, body: api.error('busy') }
-    const { execution, requests } = await run([api.call(), busy, busy, busy, api.text('Done.')], api.model, {
+    const { row, execution, requests } = await run([api.call(), busy, busy, busy, api.text('Done.')], api.model, {
       fallbackModels: [api.fallback],
     })
     expect(execution).toMatchObject({ status: 'completed', model: api.fallback, modelsTried: [api.model] })
     expect(JSON.stringify(requests[1]!.body)).toContain('SIG')
     expect(JSON.stringify(requests.at(-1)!.body)).not.toContain('SIG')
+    server.script(api.text('More.'))
+    const body = { message: 'More', sessionId: row.sessionId, model: api.fallback }
+    await request(toolLab.lab.server, 'POST', `/api/v1/agents/${row.agentId}/execute`, { body })
+    const later = JSON.stringify(server.requests.at(-1)!.body)
+    expect(later).toContain('Let me see.')
+    expect(later).not.toContain('SIG')
   })
 
   it.each([429, 503, 529])('retries after %i at the time that the provider requests', async (status) => {

@@ -152,11 +152,14 @@ export type Replay = { model: string | null; steps: ReplyPart[][] }
  * only text or too large, because providers accept their absence.
  */
 export function replayOf(steps: readonly Step[], last: readonly ReplyPart[], model: string | null): string | null {
-  const replies = [...steps.map(({ parts }) => parts), last]
+  const replies = [...steps, { parts: last, model }]
   if (!steps.length && !last.some(({ type }) => type === 'reasoning')) return null
   // Avoids serializing a value that is too long.
-  if (replies.some((parts) => textOf(parts).length > MAX_REPLAY)) return null
-  const replay: Replay = { model, steps: replies.map((parts) => parts.map(shortened)) }
+  if (replies.some(({ parts }) => textOf(parts).length > MAX_REPLAY)) return null
+  // A model refuses the fields of the one that answered before it.
+  const isOwn = (author: string | null) => author === null || author === model
+  const written = replies.map(({ parts, model: author }) => parts.map((part) => shortened(part, isOwn(author))))
+  const replay: Replay = { model, steps: written }
   const json = JSON.stringify(replay)
   return json.length > MAX_REPLAY ? null : json
 }
@@ -172,9 +175,9 @@ export function reasoningOf(steps: readonly Step[], last: readonly ReplyPart[]):
   return texts.length ? cut(texts.join('\n\n'), MAX_REASONING) : null
 }
 
-function shortened(part: ReplyPart): ReplyPart {
+function shortened(part: ReplyPart, isOwn: boolean): ReplyPart {
   const { providerOptions, ...plain } = part
-  const kept = { ...plain, ...(keepsFields(part) && { providerOptions }) } as ReplyPart
+  const kept = { ...plain, ...(isOwn && keepsFields(part) && { providerOptions }) } as ReplyPart
   if (kept.type === 'tool-call') return { ...kept, input: {} }
   return kept.type === 'reasoning' ? { ...kept, text: cut(kept.text, MAX_THINKING) } : kept
 }
