@@ -35,14 +35,13 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   const { path, parameters } = place
   const agent = await findAgent(actor, deps, parameters[0] ?? '')
   const idempotency = idempotencyOf(req, path)
-  // A client may have made its own calls of a step while a person decided the others.
-  const results = input.resume?.length ? readMessages(input).results : []
+  const transcript = readMessages(input)
   const { row, after } = input.resume?.length
     ? await decideAll(actor, deps, input.resume.map(toDecision))
-    : await answered(context, actor, agent, input, path, idempotency)
+    : await answered(context, actor, agent, input, transcript, path, idempotency)
   nameRun(res, row, idempotency)
   // Without its last event the client knows that the run continues.
-  await writeFrames(res, toFrames(context, actor, { agent, input, results }, row, after))
+  await writeFrames(res, toFrames(context, actor, { agent, input, results: transcript.results }, row, after))
 }
 
 function toDecision({ interruptId: approvalId, status, payload }: NonNullable<Input['resume']>[number]): Decision {
@@ -64,10 +63,10 @@ async function answered(
   actor: Actor,
   agent: CachedAgent,
   input: Input,
+  transcript: ClientConversation,
   path: string,
   idempotency: IdempotencyKey | null,
 ) {
-  const transcript = readMessages(input)
   const { history, question, files, results, allResults } = transcript
   const asked = (): Asked => ({
     agent,
@@ -147,11 +146,13 @@ async function* toFrames(
   if (after && row.waitingFor === 'approval' && row.seqReserved - 1 <= after) {
     return yield toText(writer.interrupt(await undecidedOf(deps, row)))
   }
+  // A client may have made its own calls of a step while a person decided the others.
   const made = new Set(results.map(({ id }) => id))
   const isMade = (part: Part) => part.type === 'client-tools' && part.calls.every(({ id }) => made.has(id))
   for await (const all of followParts(actor, deps, row, streamTo, after)) {
     if (all.some(isMade)) await giveClientResults(actor, deps, agent, results)
-    const parts = all.filter((part) => !isMade(part))
+    // The client has its own results, which it would show twice.
+    const parts = all.filter((part) => !isMade(part) && !(part.type === 'tool-result' && made.has(part.id)))
     const written = parts.map(writer.write)
     const events = written.flatMap((one) => one.events)
     const isOver = written.some((one) => one.isOver)
