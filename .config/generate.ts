@@ -24,7 +24,10 @@ export async function generate(stamp: string): Promise<void> {
     rmSync(stampPath, { force: true })
     writeFileSync(twinPath, postgresqlTwin(readFileSync(schemaPath, 'utf8')))
     await Promise.all([prismaGenerate(schemaPath), prismaGenerate(twinPath)])
-    for (const kind of ['sqlite', 'postgresql']) await unpackCompiler(join(generated, kind))
+    for (const kind of ['sqlite', 'postgresql']) {
+      await unpackCompiler(join(generated, kind))
+      for (const name of ['class.ts', 'prismaNamespace.ts']) removeSymbols(join(generated, kind, 'internal', name))
+    }
     writeFileSync(stampPath, stamp)
   } finally {
     lock.close()
@@ -54,6 +57,14 @@ async function unpackCompiler(folder: string): Promise<void> {
   const reading = `const { readFile } = await import('node:fs/promises')
     return new WebAssembly.Module(await readFile(new URL('./query_compiler.wasm', import.meta.url)))`
   writeFileSync(path, client.replace(found, reading))
+}
+
+/**
+ * Removes the characters beyond Latin-1 from a generated module, which has them in comments alone. With a single one, V8
+ * keeps two bytes for each character of the text.
+ */
+function removeSymbols(path: string): void {
+  writeFileSync(path, readFileSync(path, 'utf8').replace(/[^\0-\xff]/g, ''))
 }
 
 /** Runs `prisma generate`, silently unless it fails. It finds its generators on PATH. */

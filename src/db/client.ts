@@ -1,9 +1,10 @@
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { SqlDriverAdapterFactory } from '@prisma/driver-adapter-utils'
-import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
+import type { PrismaClient } from '../../prisma/generated/sqlite/client.ts'
+import * as Prisma from '../../prisma/generated/sqlite/internal/prismaNamespace.ts'
 import type { Settings } from '../settings.ts'
-import { createFastClient, type FastMethod, type FastPathDriver, overrideMembers } from './fast-path/index.ts'
+import { createFastClient, type FastMethod, type FastPathDriver } from './fast-path/index.ts'
 import { TRANSACTION } from './limits.ts'
 import {
   MigrationError,
@@ -13,11 +14,12 @@ import {
   requireSqlite,
   requireTransactions,
 } from './migrate.ts'
+import { overrideMembers } from './override-members.ts'
 import type { SqliteOptions } from './sqlite/adapter.ts'
 import { hasForeignLog, isOrphanedLog, logOf } from './sqlite/write-ahead-log.ts'
 
 export type * from '../../prisma/generated/sqlite/client.ts'
-export { Prisma } from '../../prisma/generated/sqlite/client.ts'
+export { Prisma }
 
 /** Database client for both databases, with the methods that the fast path supports. */
 export type Db = Tx & {
@@ -99,10 +101,10 @@ export async function openDatabase(settings: Source, options: OpenOptions = {}):
   const { adapter, create, wrap } = await opening
   const connected = await adapter.connect()
   // A Prisma adapter whose connections Prisma must not close.
-  const lent = { ...adapter, connect: async () => overrideMembers(() => connected, { dispose: async () => {} }) }
-  let prisma: PrismaClient | undefined
-  function makePrisma(): PrismaClient {
-    const client = create({
+  const lent = { ...adapter, connect: async () => overrideMembers(connected, { dispose: async () => {} }) }
+  let prisma: Promise<PrismaClient> | undefined
+  async function makePrisma(): Promise<PrismaClient> {
+    const client = await create({
       adapter: lent,
       log: onQuery ? [{ emit: 'event', level: 'query' }] : [],
       transactionOptions: TRANSACTION,
@@ -114,7 +116,7 @@ export async function openDatabase(settings: Source, options: OpenOptions = {}):
     client: wrap(createFastClient(() => (prisma ??= makePrisma()), adapter, onQuery)),
     kind: file ? 'sqlite' : 'postgresql',
     async close() {
-      await prisma?.$disconnect()
+      await (await prisma)?.$disconnect()
       await connected.dispose()
     },
   }
@@ -126,11 +128,12 @@ type Options = {
   transactionOptions: typeof TRANSACTION
 }
 
-// Each driver is imported on demand, because the import takes most of the opening time.
+// Drivers and Prisma's clients are imported on demand. The driver takes most of the opening time; a client has 3 MB of
+// source and data, which most servers never need.
 
 type Opened = {
   adapter: SqlDriverAdapterFactory & FastPathDriver
-  create: (options: Options) => PrismaClient<'query'>
+  create: (options: Options) => Promise<PrismaClient<'query'>>
   /** Wraps the client for all users. */
   wrap: (client: PrismaClient) => PrismaClient
 }
@@ -141,7 +144,10 @@ async function openSqlite(file: string, migrate: boolean, options: SqliteOptions
   const [{ sqliteAdapter }] = await Promise.all([import('./sqlite/adapter.ts'), prepare(file)])
   return {
     adapter: sqliteAdapter(file, options),
-    create: (options) => new PrismaClient(options),
+    async create(options) {
+      const { PrismaClient } = await import('../../prisma/generated/sqlite/client.ts')
+      return new PrismaClient(options)
+    },
     wrap: (client) => client,
   }
 }

@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { openDatabase } from '../../src/db/client.ts'
-import { overrideMembers } from '../../src/db/fast-path/index.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import { openDatabaseClock } from '../../src/db/postgresql/clock.ts'
 import { createLog } from '../../src/lib/log.ts'
 import { hasPostgres, shareDatabase } from '../support/postgres-shared.ts'
@@ -20,11 +20,7 @@ test.runIf(hasPostgres)(
     onTestFinished(() => void vi.useRealTimers())
     let wrong = 0
     const machine = { now: () => new Date(Date.now() + wrong) }
-    const opened = openDatabaseClock(
-      overrideMembers(() => client, { $queryRaw }),
-      log,
-      machine,
-    )
+    const opened = openDatabaseClock(overrideMembers(client, { $queryRaw }), log, machine)
     const clock = cleanup.adopt(await opened, ({ stop }) => stop())
     const isRight = () => Math.abs(clock.now().getTime() - Date.now()) < 300
     expect(isRight()).toBe(true)

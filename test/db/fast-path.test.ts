@@ -39,7 +39,7 @@ async function open(): Promise<[PrismaClient, FastPathDriver]> {
     shared = await shareDatabase()
     // Reads and writes must not depend on the database's time zone.
     const adapter = await postgresqlAdapter(`${shared.url}?options=-c%20TimeZone%3DAsia/Kathmandu`, AT_ONCE)
-    return [postgresqlClient({ adapter }), adapter]
+    return [await postgresqlClient({ adapter }), adapter]
   }
   const file = join(folder, 'test.db')
   await migrateSqlite(file)
@@ -79,7 +79,7 @@ beforeAll(async () => {
   prisma = client
   await prisma.$connect()
   db = createFastClient(
-    () => prisma,
+    async () => prisma,
     shortcut,
     (sql) => statements.push(sql),
   )

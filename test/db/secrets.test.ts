@@ -6,7 +6,7 @@ import { runAdmin } from '../../src/admin/run.ts'
 import { seal, unseal } from '../../src/crypto/envelope.ts'
 import { changeEncryptionKey, deriveKey, EncryptionKeyError, openMasterKey } from '../../src/crypto/secrets.ts'
 import type { Prisma } from '../../src/db/client.ts'
-import { overrideMembers } from '../../src/db/fast-path/index.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { createFolder } from '../support/folder.ts'
 import { hasPostgres, shareDatabase } from '../support/postgres-shared.ts'
@@ -137,8 +137,8 @@ describe('the master key', () => {
       await overtaken.promise
       return db.installation.updateMany(args)
     }
-    const late = overrideMembers(() => db.installation, { updateMany })
-    const client = overrideMembers(() => db, { installation: late })
+    const late = overrideMembers(db.installation, { updateMany })
+    const client = overrideMembers(db, { installation: late })
     const slow = changeEncryptionKey({ ...installation.database, client }, source(), null, now)
     await arrived.promise
     await rotate(undefined, null)

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { overrideMembers } from '../../src/db/fast-path/index.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import type { Engine } from '../../src/executions/engine/engine.ts'
 import { violations } from './invariants.ts'
 import { type Lab, PLAIN, startLab } from './lab.ts'
@@ -20,7 +20,7 @@ function gated(lab: Lab, { begin = open, end = open }: { begin?: Gate; end?: Gat
       return result
     })
   }
-  return lab.another({ db: overrideMembers(() => lab.db, { $transaction }) })
+  return lab.another({ db: overrideMembers(lab.db, { $transaction }) })
 }
 
 /** Resolves after a request to the model that was sent earlier would have arrived. */

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
-import { overrideMembers } from '../../src/db/fast-path/index.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { parseExact } from '../../src/lib/exact-json.ts'
 import { createLog } from '../../src/lib/log.ts'
@@ -258,10 +258,10 @@ describe('a run whose tool wants an approval', () => {
       await ended(lab.engine, row)
       return overdue
     }
-    const approval = overrideMembers(() => lab.db.approval, { findMany })
+    const approval = overrideMembers(lab.db.approval, { findMany })
     const lines: string[] = []
     const log = createLog('error', { write: (line) => void lines.push(line) })
-    const late = lab.another({ db: overrideMembers(() => lab.db, { approval }), log })
+    const late = lab.another({ db: overrideMembers(lab.db, { approval }), log })
     await late.start(false)
     await late.drain()
     expect(lines).toEqual([])
@@ -273,8 +273,8 @@ describe('a run whose tool wants an approval', () => {
     lab.clock.advance(3_700_000)
     lab.model.fallback = { tokens: 'Nobody there.' }
     const findMany = (query: never) => sleep(20).then(() => lab.db.executionStep.findMany(query))
-    const executionStep = overrideMembers(() => lab.db.executionStep, { findMany })
-    const other = lab.another({ db: overrideMembers(() => lab.db, { executionStep }) })
+    const executionStep = overrideMembers(lab.db.executionStep, { findMany })
+    const other = lab.another({ db: overrideMembers(lab.db, { executionStep }) })
     await other.start(true)
     for (const row of rows) expect(await ended(other, row)).toMatchObject({ status: 'completed', attempt: 2 })
     await other.drain()

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { createLocalBus } from '../../src/bus/local.ts'
-import { overrideMembers } from '../../src/db/fast-path/index.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { questionOf } from '../support/model-server.ts'
 import { onPostgres, races } from '../support/postgres-shared.ts'
@@ -290,8 +290,8 @@ test('a cancel that fails half way has marked the whole tree', async () => {
   const grandchild = await lab.run({ message: 'grandchild', parent: child })
   // Fails after its first transaction.
   const findMany = () => Promise.reject(new Error('Connection terminated'))
-  const execution = overrideMembers(() => lab.db.execution, { findMany })
-  const other = lab.another({ db: overrideMembers(() => lab.db, { execution }) })
+  const execution = overrideMembers(lab.db.execution, { findMany })
+  const other = lab.another({ db: overrideMembers(lab.db, { execution }) })
   await expect(other.cancel(root, lab.actor)).rejects.toThrow('Connection terminated')
   const marked = await lab.db.execution.findMany({ where: { wantsCancel: true }, select: { id: true } })
   expect(new Set(marked.map(({ id }) => id))).toEqual(new Set([root.id, child.id, grandchild.id]))

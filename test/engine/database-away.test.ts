@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import Sqlite from 'better-sqlite3'
 import { expect, test } from 'vitest'
 import type { Db } from '../../src/db/client.ts'
-import { overrideMembers } from '../../src/db/fast-path/index.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { request } from '../support/rest.ts'
 import { textOf, violations, watchTransitions } from './invariants.ts'
@@ -98,7 +98,7 @@ test('a run that begins as the database goes away waits for it, and completes', 
     if (refused++ < 2) return Promise.reject(broken())
     return lab.db.$queryRaw(...args)
   }
-  const engine = lab.another({ db: overrideMembers(() => lab.db, { $queryRaw }) })
+  const engine = lab.another({ db: overrideMembers(lab.db, { $queryRaw }) })
   const row = await engine.accept(await requestOf(lab))
   expect((await followed(engine, row)).at(-1)?.event).toBe('result')
   expect(refused).toBeGreaterThan(2)
@@ -108,12 +108,7 @@ test('a run that begins as the database goes away waits for it, and completes', 
 
 /** The database, with some methods of its executions replaced. */
 function withExecutions({ db }: Lab, methods: Record<string, unknown>): Db {
-  const execution = overrideMembers(() => db.execution, methods)
-  return overrideMembers(
-    () => db,
-    {},
-    (name) => (name === 'execution' ? execution : undefined),
-  )
+  return overrideMembers(db, { execution: overrideMembers(db.execution, methods) })
 }
 
 test('a live server still owns its runs after an outage longer than their leases', async () => {

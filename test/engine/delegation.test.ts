@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { beforeEach, describe, expect, test } from 'vitest'
-import { overrideMembers } from '../../src/db/fast-path/index.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { openTools } from '../../src/executions/tools.ts'
 import { createAgent } from '../support/api.ts'
@@ -76,7 +76,7 @@ describe('an agent with subagents', () => {
         throw new Error('Connection terminated')
       }
     }
-    const engine = overrideMembers(() => deps.engine, {
+    const engine = overrideMembers(deps.engine, {
       accept: once('accept', deps.engine.accept),
       ended: once('ended', deps.engine.ended),
     })

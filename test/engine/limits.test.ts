@@ -1,6 +1,6 @@
 import Sqlite from 'better-sqlite3'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { overrideMembers } from '../../src/db/fast-path/index.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { createAgent } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
@@ -64,7 +64,7 @@ test('runs accepted without capacity take none from those that wait', async () =
     await gate
     return lab.db.$transaction(work)
   }
-  const engine = lab.another({ db: overrideMembers(() => lab.db, { $transaction }) })
+  const engine = lab.another({ db: overrideMembers(lab.db, { $transaction }) })
   const agent = await lab.db.agent.findFirstOrThrow()
   const accept = (message: string) =>
     engine.accept({ ...PLAIN, actor: lab.actor, agent, message, conversation: { spaceId: lab.spaceId } })

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { overrideMembers } from '../../src/db/fast-path/index.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { createScheduler } from '../../src/missions/scheduler.ts'
 import { stopClock } from '../support/clock.ts'
@@ -458,8 +458,8 @@ describe('a fire time during the previous run', () => {
       await promise
       return found
     }
-    const execution = overrideMembers(() => deps.db.execution, { findUnique })
-    const db = overrideMembers(() => deps.db, { execution })
+    const execution = overrideMembers(deps.db.execution, { findUnique })
+    const db = overrideMembers(deps.db, { execution })
     const slow = createScheduler({ ...deps, db, clock: stopClock('2026-06-01T12:02:00Z') })
     const ticking = slow.tick()
     await expect.poll(() => asked).toBe(true)

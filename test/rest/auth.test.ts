@@ -6,7 +6,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { createActors } from '../../src/auth/actors.ts'
 import type { Bus } from '../../src/bus/index.ts'
 import type { Db } from '../../src/db/client.ts'
-import { overrideMembers } from '../../src/db/fast-path/index.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
 import { type Answer, credentialsOf, request } from '../support/rest.ts'
@@ -156,7 +156,7 @@ describe('the Authorization header', () => {
   it('with a token that is revoked during its lookup is not cached as valid', async () => {
     const { deps } = server.service
     const member = await server.member()
-    const db = overrideMembers(() => deps.db, {
+    const db = overrideMembers(deps.db, {
       async $queryRaw(...query: Parameters<Db['$queryRaw']>) {
         const rows = await deps.db.$queryRaw(...query)
         await revoke(member)

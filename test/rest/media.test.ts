@@ -10,7 +10,7 @@ import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, describe, expect, it, onTestFinished } from 'vitest'
 import type { Tx } from '../../src/db/client.ts'
-import { overrideMembers } from '../../src/db/fast-path/index.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { create, receive } from '../../src/media/service.ts'
 import { apis, expectError, ok } from '../support/api.ts'
@@ -481,7 +481,7 @@ describe('an invalid upload', () => {
       await deps.db.$transaction(work)
       throw Object.assign(new Error('read ECONNRESET'), { code: 'ECONNRESET' })
     }
-    const db = overrideMembers(() => deps.db, { $transaction })
+    const db = overrideMembers(deps.db, { $transaction })
     await expect(create(actor, { ...deps, db }, received, async (_, answer) => answer)).rejects.toThrow('ECONNRESET')
     const { media } = (await request(server, 'GET', '/api/v1/media?limit=1', { token: ann.token })).body
     expect(media[0]).toMatchObject({ name: 'a.txt', size: 4 })

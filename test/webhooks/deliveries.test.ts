@@ -3,7 +3,7 @@ import { Webhook } from 'standardwebhooks'
 import { afterEach, describe, expect, it } from 'vitest'
 import type { Db, Tx } from '../../src/db/client.ts'
 import { announce } from '../../src/db/events.ts'
-import { overrideMembers } from '../../src/db/fast-path/index.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import { bodyOf } from '../../src/protocols/a2a/push.ts'
 import { readSettings } from '../../src/settings.ts'
 import { createDeliverer } from '../../src/webhooks/deliverer.ts'
@@ -263,7 +263,7 @@ describe('A webhook', () => {
     const { deps } = server.service
     const { id } = await hook()
     const actor = await deps.actors.of(credentialsOf(`Bearer ${ann.token}`))
-    const db = overrideMembers(() => deps.db, {
+    const db = overrideMembers(deps.db, {
       $transaction: async (work: (tx: Tx) => Promise<unknown>) => {
         expect((await call('DELETE', `/webhooks/${id}`)).status).toBe(200)
         return deps.db.$transaction(work)

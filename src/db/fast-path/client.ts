@@ -1,8 +1,8 @@
-import { Prisma, type PrismaClient } from '../../../prisma/generated/sqlite/client.ts'
+import type { PrismaClient } from '../../../prisma/generated/sqlite/client.ts'
+import * as Prisma from '../../../prisma/generated/sqlite/internal/prismaNamespace.ts'
 import { type Dialect, failUnlessRows } from './dialect.ts'
 import type { Runner } from './load-relations.ts'
 import { type Access, Model } from './methods.ts'
-import { overrideMembers } from './override-members.ts'
 import { tablesOf } from './schema.ts'
 import type { Args, Statement } from './statement.ts'
 import { quote, type Table, UNSUPPORTED } from './tables.ts'
@@ -35,23 +35,23 @@ export type FastPathDriver = {
  * statements that Prisma does not see.
  */
 export function createFastClient(
-  prisma: () => PrismaClient,
+  prisma: () => Promise<PrismaClient>,
   { dialect, plain, begin }: FastPathDriver,
   onQuery?: (sql: string) => void,
 ): PrismaClient {
   const tables = tablesOf(dialect)
   const logged = (runner: Runner) => (onQuery ? withQueryLog(runner, onQuery) : runner)
-  const inside = transactionsOf(tables, dialect)
+  const clientOf = clientsOf(tables, dialect)
   const $transaction = async (work: unknown, options?: object) => {
     // Calls on this client start at once, so a list of them would be outside any transaction.
     if (typeof work !== 'function')
       throw new TypeError('$transaction takes a function; a list of calls is not supported')
-    if (options) return prisma().$transaction(work as never, options)
+    if (options) return (await prisma()).$transaction(work as never, options)
     const transaction = await begin()
     const theirs = joining(prisma, transaction)
     const access = { runner: logged(transaction.runner), inTransaction: true, prisma: theirs.call }
     try {
-      const answer = await work(inside(access))
+      const answer = await work(clientOf(access))
       await theirs.end()
       await transaction.commit()
       return answer
@@ -64,20 +64,14 @@ export function createFastClient(
   const access: Access = {
     runner: logged(plain),
     inTransaction: false,
-    prisma: async (model, method, ...args) => callOf(prisma(), model, method, ...args),
+    prisma: async (model, method, ...args) => callOf(await prisma(), model, method, ...args),
   }
-  return overrideMembers(
-    prisma,
-    {
-      $transaction,
-      $queryRaw: (query: RawQuery, ...values: unknown[]) => queryRaw(access, dialect, query, values),
-      $executeRaw: (query: RawQuery, ...values: unknown[]) => executeRaw(access, dialect, query, values),
-    },
-    (name) => {
-      const table = tables.get(name)
-      return table && new Model(name, table, access)
-    },
-  )
+  // Each model is made once, because it collects the calls of `findUnique` in a turn of the event loop.
+  const models = [...tables].map(([name, table]) => [name, { value: new Model(name, table, access), writable: true }])
+  return Object.defineProperties(
+    Object.assign(clientOf(access), { $transaction }),
+    Object.fromEntries(models),
+  ) as PrismaClient
 }
 
 type Tx = Prisma.TransactionClient
@@ -88,9 +82,9 @@ function callOf(client: object, model: string, method: string, ...args: unknown[
   return Reflect.get(target, method).apply(target, args.map(theirs))
 }
 
-/** Returns a function that creates the client of a transaction. */
-function transactionsOf(tables: ReadonlyMap<string, Table>, dialect: Dialect): (access: Access) => object {
-  class Inside {
+/** Returns a function that creates a client without `$transaction`, as transactions have it. */
+function clientsOf(tables: ReadonlyMap<string, Table>, dialect: Dialect): (access: Access) => object {
+  class Client {
     readonly access: Access
     constructor(access: Access) {
       this.access = access
@@ -103,30 +97,31 @@ function transactionsOf(tables: ReadonlyMap<string, Table>, dialect: Dialect): (
     }
   }
   for (const [name, table] of tables) {
-    Object.defineProperty(Inside.prototype, name, {
-      get(this: Inside) {
+    Object.defineProperty(Client.prototype, name, {
+      get(this: Client) {
         return new Model(name, table, this.access)
       },
     })
   }
-  return (access) => new Inside(access)
+  return (access) => new Client(access)
 }
 
 /**
  * Returns a function that executes calls through Prisma in a transaction, which Prisma joins on the first one. Most
  * transactions need no Prisma, and joining costs as much as all their statements.
  */
-function joining(prisma: () => PrismaClient, { adopt }: Transaction) {
+function joining(prisma: () => Promise<PrismaClient>, { adopt }: Transaction) {
   let joined: { tx: Promise<Tx>; end: () => Promise<void> } | undefined
   function join() {
     const { promise: tx, resolve, reject } = Promise.withResolvers<Tx>()
     const ended = Promise.withResolvers<void>()
-    const done = adopt(() =>
-      prisma().$transaction(async (begun) => {
+    const done = adopt(async () => {
+      const client = await prisma()
+      return client.$transaction(async (begun) => {
         resolve(begun)
         await ended.promise
-      }),
-    ).catch(reject)
+      })
+    }).catch(reject)
     return {
       tx,
       end: async () => {

@@ -3,7 +3,6 @@ export { addsTo, createFastClient, type FastPathDriver, locksRows, type Transact
 export { failUnlessRows, POSTGRESQL, padToPowerOfTwo, SQLITE } from './dialect.ts'
 export type { Runner } from './load-relations.ts'
 export type { FastMethod } from './methods.ts'
-export { overrideMembers } from './override-members.ts'
 export { expectsOne, type InsertPart, type Part, type Statement } from './statement.ts'
 export { quote } from './tables.ts'
 export { MAX_IN } from './where.ts'

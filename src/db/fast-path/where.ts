@@ -1,4 +1,4 @@
-import { Prisma } from '../../../prisma/generated/sqlite/client.ts'
+import * as Prisma from '../../../prisma/generated/sqlite/internal/prismaNamespace.ts'
 import { encode } from './dialect.ts'
 import { type Column, isFilter, listOf, quote, type Relation, type Table, UNSUPPORTED, type Values } from './tables.ts'
 

@@ -1,4 +1,4 @@
-import { Prisma } from '../../../prisma/generated/sqlite/client.ts'
+import * as Prisma from '../../../prisma/generated/sqlite/internal/prismaNamespace.ts'
 import { encode } from './dialect.ts'
 import { NOTHING, writtenProjection } from './projection.ts'
 import { knownArgs, type Projection, type Query, type Statement } from './statement.ts'

@@ -8,11 +8,12 @@ import {
   type Transaction,
 } from '@prisma/driver-adapter-utils'
 import { Pool, type QueryConfig } from 'pg'
-import { PrismaClient } from '../../../prisma/generated/postgresql/client.ts'
+import type { PrismaClient } from '../../../prisma/generated/postgresql/client.ts'
 import type { PrismaClient as SqliteClient } from '../../../prisma/generated/sqlite/client.ts'
 import { codeIn, isTimedOut } from '../../lib/database-errors.ts'
-import { type FastPathDriver, overrideMembers, POSTGRESQL, type Statement } from '../fast-path/index.ts'
+import { type FastPathDriver, POSTGRESQL, type Statement } from '../fast-path/index.ts'
 import { bounded, KEEP_ALIVE, TRANSACTION, withTimeout } from '../limits.ts'
+import { overrideMembers } from '../override-members.ts'
 import { createGroupCommit } from './group-commit.ts'
 import { createLanes } from './lanes.ts'
 import { type Connections, openPool } from './pool.ts'
@@ -21,8 +22,12 @@ import { openTransaction, type Prepare, runnerOf } from './transaction.ts'
 import { toParameter } from './values.ts'
 
 /** Creates a client that uses the adapter. The clients of both databases differ only in unused isolation levels. */
-export const postgresqlClient = (options: ConstructorParameters<typeof PrismaClient>[0]) =>
-  new PrismaClient(options) as unknown as SqliteClient<'query'>
+export async function postgresqlClient(
+  options: ConstructorParameters<typeof PrismaClient>[0],
+): Promise<SqliteClient<'query'>> {
+  const { PrismaClient } = await import('../../../prisma/generated/postgresql/client.ts')
+  return new PrismaClient(options) as unknown as SqliteClient<'query'>
+}
 
 type PostgresqlOptions = {
   /** Whether an external pooler shares connections per transaction, so that no session state survives. */
@@ -68,13 +73,13 @@ export async function postgresqlAdapter(
     throw translated
   }
   const connected = await factory.connect()
-  const adapter = overrideMembers(() => connected, {
+  const adapter = overrideMembers(connected, {
     queryRaw: (query: SqlQuery) => retryStatement(query.sql, () => connected.queryRaw(query).catch(failed)),
     executeRaw: (query: SqlQuery) => retryStatement(query.sql, () => connected.executeRaw(query).catch(failed)),
   })
   /** The transaction that Prisma joins instead of beginning one. */
   const joined = new AsyncLocalStorage<Transaction>()
-  const shared = overrideMembers(() => adapter, {
+  const shared = overrideMembers(adapter, {
     startTransaction: async (level?: never) => joined.getStore() ?? adapter.startTransaction(level),
   })
   const prepare = preparing(nameOf('muster'))

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { DatabaseError } from 'pg'
 import type { PrismaClient } from '../../../prisma/generated/sqlite/client.ts'
 import { isConflict, isLostConnection } from '../../lib/database-errors.ts'
-import { overrideMembers } from '../fast-path/index.ts'
+import { overrideMembers } from '../override-members.ts'
 
 /** Maximum number of retries, and maximum delay between them (ms). */
 const RETRIES = 5
@@ -72,5 +72,5 @@ export function retryTransactions<Client extends Pick<PrismaClient, '$transactio
       () => client.$transaction(work, options) as Promise<unknown>,
       (error) => isConflict(error) || (isLostConnection(error) && error instanceof Error && rolledBack.has(error)),
     )
-  return overrideMembers(() => client, { $transaction })
+  return overrideMembers(client, { $transaction })
 }

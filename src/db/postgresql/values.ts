@@ -1,6 +1,6 @@
 import { DriverAdapterError } from '@prisma/driver-adapter-utils'
 import { types } from 'pg'
-import { Prisma } from '../../../prisma/generated/sqlite/client.ts'
+import * as Prisma from '../../../prisma/generated/sqlite/internal/prismaNamespace.ts'
 import type { Answer } from './batch.ts'
 
 /** Returns a parameter in PostgreSQL's text format, or a buffer in its binary format. Times are in UTC. */
