@@ -64,7 +64,38 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   const discovery = () => import('./http/discovery.ts')
   const graphql = onceDone(async () => (await import('./graphql/server.ts')).createGraphql(settings))
 
-  async function route(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  async function sendReadiness(_: IncomingMessage, res: ServerResponse): Promise<void> {
+    const readiness = await ready()
+    if (!readiness) throw unavailable()
+    sendJson(res, 200, { success: true, status: 'ok', ...readiness })
+  }
+
+  async function sendMcpMetadata(_: IncomingMessage, res: ServerResponse): Promise<void> {
+    if (!settings.MCP_AUTHORIZATION_SERVER) throw noSuchPath()
+    sendJson(res, 200, (await discovery()).describeMcp(settings, settings.MCP_AUTHORIZATION_SERVER))
+  }
+
+  /** Answers to GET of paths that need no caller. */
+  const fixed = new Map<string, (req: IncomingMessage, res: ServerResponse) => unknown>([
+    ['/healthz', (_, res) => sendJson(res, 200, { success: true, status: 'ok' })],
+    ['/readyz', sendReadiness],
+    ['/api/health', sendReadiness],
+    ['/api/openapi.json', async (req, res) => sendTagged(req, res, await openapi())],
+    ['/api/version', async (_, res) => sendJson(res, 200, (await discovery()).version())],
+    ['/api/docs', async (_, res) => (await docs()).sendDocs(res)],
+    ['/.well-known/muster.json', async (_, res) => sendJson(res, 200, (await discovery()).describeService(settings))],
+    ['/.well-known/oauth-protected-resource', sendMcpMetadata],
+    ['/.well-known/oauth-protected-resource/mcp', sendMcpMetadata],
+    [
+      '/llms.txt',
+      async (_, res) => {
+        const text = (await discovery()).llmsText(settings)
+        res.writeHead(200, { 'Content-Type': 'text/markdown; charset=utf-8' }).end(text)
+      },
+    ],
+  ])
+
+  async function route(context: Context, req: IncomingMessage, res: ServerResponse): Promise<unknown> {
     const path = pathOf(req)
     if (settings.ROLE === 'worker' && !PROBES.has(path)) throw noSuchPath()
     const door = doorOf(path)
@@ -83,33 +114,9 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
     if (path === '/app' || path.startsWith('/app/')) return (await console()).sendConsole(settings, path, req, res)
     if (!path.startsWith('/api/') && (await welcome()).sendWelcome(settings, path, req, res)) return
     if (path.startsWith('/api/docs/')) return (await docs()).sendDocs(res, path.slice('/api/docs/'.length))
-    switch (path) {
-      case '/healthz':
-        return sendJson(res, 200, { success: true, status: 'ok' })
-      case '/readyz':
-      case '/api/health': {
-        const readiness = await ready()
-        if (!readiness) throw unavailable()
-        return sendJson(res, 200, { success: true, status: 'ok', ...readiness })
-      }
-      case '/api/openapi.json':
-        return sendTagged(req, res, await openapi())
-      case '/api/version':
-        return sendJson(res, 200, (await discovery()).version())
-      case '/.well-known/muster.json':
-        return sendJson(res, 200, (await discovery()).describeService(settings))
-      case '/.well-known/oauth-protected-resource':
-      case '/.well-known/oauth-protected-resource/mcp':
-        if (!settings.MCP_AUTHORIZATION_SERVER) throw noSuchPath()
-        return sendJson(res, 200, (await discovery()).describeMcp(settings, settings.MCP_AUTHORIZATION_SERVER))
-      case '/llms.txt':
-        res.writeHead(200, { 'Content-Type': 'text/markdown; charset=utf-8' })
-        return void res.end((await discovery()).llmsText(settings))
-      case '/api/docs':
-        return (await docs()).sendDocs(res)
-      default:
-        throw noSuchPath(path)
-    }
+    const send = fixed.get(path)
+    if (!send) throw noSuchPath(path)
+    return send(req, res)
   }
 
   /** Begins to handle a request. Not async, because an open stream would then retain its context. */

@@ -68,8 +68,8 @@ export function llmsText(settings: Settings): string {
 
 > Runs the AI agents of an organization: durable executions, resumable streams, tasks, missions and approvals.
 
-Every request needs \`Authorization: Bearer ${settings.TOKEN_PREFIX}_…\`, a personal access token. An accepted run goes on when the
-connection is lost. Repeat a POST with the same \`Idempotency-Key\` to join it.
+Every request needs \`Authorization: Bearer ${settings.TOKEN_PREFIX}_…\`, a personal access token. An accepted run continues when
+the connection is lost. Repeat a POST with the same \`Idempotency-Key\` to join it.
 
 ## APIs
 
