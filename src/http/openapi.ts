@@ -136,13 +136,20 @@ export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PR
 type Described = Procedure['_def'] & { name: string; method: string; path: string }
 
 /** Completes an operation beyond the output of trpc-to-openapi. */
-function complete(operation: Operation, { name, method, path, meta, inputs }: Described, schemas: Schemas): void {
-  const id = name.replace(/\.(\w)/g, (_, letter: string) => letter.toUpperCase())
+function complete(operation: Operation, described: Described, schemas: Schemas): void {
+  const id = described.name.replace(/\.(\w)/g, (_, letter: string) => letter.toUpperCase())
   const component = id.charAt(0).toUpperCase() + id.slice(1)
-  const scopes = meta?.scopes ?? []
   operation.operationId = id
   operation.parameters ??= []
-  operation.tags = [name.split('.', 1)[0] ?? '']
+  operation.tags = [described.name.split('.', 1)[0] ?? '']
+  completeSecurity(operation, described)
+  const fields = completeRequest(operation, described, schemas, component)
+  completeResponses(operation, described, schemas, component, fields)
+}
+
+/** States the scopes of an operation. */
+function completeSecurity(operation: Operation, { meta }: Described): void {
+  const scopes = meta?.scopes ?? []
   const isOpen = meta?.admits === 'everybody'
   operation.security = isOpen ? [] : [{ token: [] }, { session: [] }]
   Object.assign(operation, { 'x-required-scopes': scopes })
@@ -152,10 +159,18 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
       ? 'Needs no token.'
       : 'Needs a token, with any scopes.'
   operation.description = [operation.description, needs].filter(Boolean).join('\n\n')
+}
 
+/** Completes parameters and body. Returns the properties of the body. */
+function completeRequest(
+  operation: Operation,
+  { method, inputs }: Described,
+  schemas: Schemas,
+  component: string,
+): NonNullable<oas31.SchemaObject['properties']> {
   moveToQuery(operation, shapeOf(inputs[0]))
   // trpc-to-openapi removes `.optional()`, and with it the field's description.
-  for (const parameter of operation.parameters) {
+  for (const parameter of operation.parameters ?? []) {
     const description = shapeOf(inputs[0])[parameter.name]?.description
     if (description) parameter.description ??= description
     if (canOnlyBeTrue(parameter.schema)) parameter.schema = { type: 'boolean', const: true }
@@ -169,7 +184,17 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
   // Zod removes them from transformed fields.
   delete fields?.examples
   moveToComponents(body, `${component}Request`, schemas)
+  return fields?.properties ?? {}
+}
 
+/** Completes headers, the answer and the errors. `fields`: the properties of the body. */
+function completeResponses(
+  operation: Operation,
+  { name, method, path, meta }: Described,
+  schemas: Schemas,
+  component: string,
+  fields: NonNullable<oas31.SchemaObject['properties']>,
+): void {
   const success = operation.responses[200]
   success.headers = parts.headers()
   if ((method === 'POST' && !meta?.admits) || isChange(method)) {
@@ -186,14 +211,14 @@ function complete(operation: Operation, { name, method, path, meta, inputs }: De
     } as Operation['responses']
   }
   const isDoor = DOOR_OPERATIONS.some((door) => door.name === name)
-  if (operation.requestBody && body && !isDoor) {
+  if (operation.requestBody?.content['application/json'] && !isDoor) {
     Object.assign(success.headers, parts.headers('X-Muster-Warnings'))
     addWarnings(success.content?.['application/json']?.schema as oas31.SchemaObject | undefined)
   }
   if (success.description === 'Successful response') success.description = 'Success'
   moveToComponents(success.content?.['application/json'], `${component}Result`, schemas)
-  if (fields?.properties?.stream || isDoor) Object.assign(success.headers, parts.headers('X-Execution-Id'))
-  const statuses = errorStatuses(method, path, Object.keys(fields?.properties ?? {}))
+  if (fields.stream || isDoor) Object.assign(success.headers, parts.headers('X-Execution-Id'))
+  const statuses = errorStatuses(method, path, Object.keys(fields))
   for (const status of [...statuses, ...Object.keys(meta?.errors ?? {})]) {
     Object.assign(operation.responses, { [status]: parts.errorReference(status, meta?.errors?.[Number(status)]) })
   }
