@@ -1,0 +1,2 @@
+-- CreateIndex
+CREATE INDEX "Token_tokenId_idx" ON "Token"("tokenId");
