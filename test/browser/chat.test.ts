@@ -48,6 +48,45 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await model?.close()
   })
 
+  it('stays at its end in any window, goes there to send, prints whole, writes right to left', async () => {
+    // The first chat of an organization has the next steps at its end.
+    const { page } = await visit(browser, owner)
+    model.script({ tokens: [`First.\n\n- שלום\n\n${'A paragraph of an answer.\n\n'.repeat(99)}`] })
+    await sendMessage(page, 'שלום')
+    await page.waitForURL('**/app/chats/*')
+    await expect.poll(() => lastAnswer(page)).toContain('A paragraph')
+    const list = page.locator('.prose ul')
+    expect(await list.evaluate((element) => getComputedStyle(element).direction)).toBe('rtl')
+    expect(await list.evaluate((element) => Number.parseFloat(getComputedStyle(element).paddingRight))).toBeGreaterThan(
+      0,
+    )
+    const title = page.getByRole('heading', { name: 'שלום', level: 1 })
+    expect(await title.evaluate((element) => getComputedStyle(element).textAlign)).toBe('left')
+    const latest = page.getByRole('button', { name: 'Latest' })
+    const whole = page.viewportSize()!
+    // The second one is a phone on its side, with a keyboard on its screen.
+    for (const viewport of [{ width: 320, height: 400 }, { width: 740, height: 200 }, whole]) {
+      await page.setViewportSize(viewport)
+      await composer(page).fill('\n\n\n')
+      const button = await page.getByRole('button', { name: 'Send' }).boundingBox()
+      expect(button!.y + button!.height).toBeLessThan(viewport.height)
+      // Two frames later the page has noticed the scrolling.
+      await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))
+      expect([viewport.width, await latest.count()]).toEqual([viewport.width, 0])
+    }
+    await page.getByRole('log').evaluate((element) => element.scrollTo({ top: 0 }))
+    await latest.waitFor()
+    await sendMessage(page, 'And more')
+    await latest.waitFor({ state: 'detached' })
+    await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
+    const paper = (await page.pdf()).toString('latin1')
+    expect(paper.match(/\/Type \/Page\b/g)!.length).toBeGreaterThan(3)
+    await page.emulateMedia({ media: 'print' })
+    expect(await page.getByRole('navigation').isVisible()).toBe(false)
+    await page.emulateMedia({ media: null })
+    await leave(page)
+  })
+
   it('accepts a message on its first page, and names the authors of messages of others', async () => {
     const { page, complaints } = await visit(browser, owner)
     await sendMessage(page, 'Hello')
@@ -89,44 +128,6 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
     await page.unroute(stream)
     expect(complaints).toEqual([])
-    await leave(page)
-  })
-
-  it('stays at its end in any window, goes there to send, prints whole, writes right to left', async () => {
-    const { page } = await visit(browser, owner)
-    model.script({ tokens: [`First.\n\n- שלום\n\n${'A paragraph of an answer.\n\n'.repeat(99)}`] })
-    await sendMessage(page, 'שלום')
-    await page.waitForURL('**/app/chats/*')
-    await expect.poll(() => lastAnswer(page)).toContain('A paragraph')
-    const list = page.locator('.prose ul')
-    expect(await list.evaluate((element) => getComputedStyle(element).direction)).toBe('rtl')
-    expect(await list.evaluate((element) => Number.parseFloat(getComputedStyle(element).paddingRight))).toBeGreaterThan(
-      0,
-    )
-    const title = page.getByRole('heading', { name: 'שלום', level: 1 })
-    expect(await title.evaluate((element) => getComputedStyle(element).textAlign)).toBe('left')
-    const latest = page.getByRole('button', { name: 'Latest' })
-    const whole = page.viewportSize()!
-    // The second one is a phone on its side, with a keyboard on its screen.
-    for (const viewport of [{ width: 320, height: 400 }, { width: 740, height: 200 }, whole]) {
-      await page.setViewportSize(viewport)
-      await composer(page).fill('\n\n\n')
-      const button = await page.getByRole('button', { name: 'Send' }).boundingBox()
-      expect(button!.y + button!.height).toBeLessThan(viewport.height)
-      // Two frames later the page has noticed the scrolling.
-      await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))
-      expect([viewport.width, await latest.count()]).toEqual([viewport.width, 0])
-    }
-    await page.getByRole('log').evaluate((element) => element.scrollTo({ top: 0 }))
-    await latest.waitFor()
-    await sendMessage(page, 'And more')
-    await latest.waitFor({ state: 'detached' })
-    await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
-    const paper = (await page.pdf()).toString('latin1')
-    expect(paper.match(/\/Type \/Page\b/g)!.length).toBeGreaterThan(3)
-    await page.emulateMedia({ media: 'print' })
-    expect(await page.getByRole('navigation').isVisible()).toBe(false)
-    await page.emulateMedia({ media: null })
     await leave(page)
   })
 

@@ -5,6 +5,8 @@ import { texts } from '../../texts.ts'
 
 const t = texts.chat
 
+const sizeOf = ({ clientWidth, clientHeight }: Element) => `${clientWidth} ${clientHeight}`
+
 /**
  * Stays at the end while the person is there, whatever grows or shrinks: the content, the composer or the window. Goes
  * there with each message that the person sends (`sent`).
@@ -14,10 +16,13 @@ export function Scroller({ sent, children }: { sent: string | undefined; childre
   const content = useRef<HTMLDivElement>(null)
   const [isAtEnd, setIsAtEnd] = useState(true)
   const follow = useRef(true)
+  const observed = useRef('')
 
   useLayoutEffect(() => {
     const observer = new ResizeObserver(() => {
-      if (follow.current && box.current) box.current.scrollTop = box.current.scrollHeight
+      if (!box.current) return
+      observed.current = sizeOf(box.current)
+      if (follow.current) box.current.scrollTop = box.current.scrollHeight
     })
     for (const { current } of [box, content]) if (current) observer.observe(current)
     return () => observer.disconnect()
@@ -38,7 +43,10 @@ export function Scroller({ sent, children }: { sent: string | undefined; childre
         role="log"
         aria-label={t.conversation}
         tabIndex={0}
-        onScroll={({ currentTarget: { scrollTop, scrollHeight, clientHeight } }) => {
+        onScroll={({ currentTarget }) => {
+          // A browser that has turned or resized the window scrolls before the observer can.
+          if (sizeOf(currentTarget) !== observed.current) return
+          const { scrollTop, scrollHeight, clientHeight } = currentTarget
           const near = scrollHeight - scrollTop - clientHeight < 80
           follow.current = near
           setIsAtEnd(near)
