@@ -69,7 +69,13 @@ export function Shell() {
       >
         {texts.skip}
       </a>
-      <header className="flex items-center gap-2 border-line border-b bg-panel px-2 py-1.5 md:hidden print:hidden [@media(max-height:18rem)]:hidden">
+      <header
+        className={cn(
+          'flex items-center gap-2 border-line border-b bg-panel px-2 py-1.5 md:hidden print:hidden',
+          // A chat needs the height, and has a link to the chats.
+          path.startsWith('/chats/') && '[@media(max-height:18rem)]:hidden',
+        )}
+      >
         <IconButton label={texts.nav.open} icon={MenuIcon} onClick={() => setDrawer(true)} />
         <span className="flex-1 font-semibold">Muster</span>
         <IconButton label={texts.palette.open} icon={Search} onClick={openPalette} />

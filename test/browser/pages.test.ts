@@ -398,6 +398,11 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await page.getByRole('button', { name: '200.md' }).waitFor()
     await page.goto(`/app?agent=${agentId}`)
     await page.getByRole('heading', { name: 'Ask me' }).waitFor()
+    // A window of 1280 by 1024 pixels, enlarged to 400 %.
+    await page.setViewportSize({ width: 320, height: 256 })
+    await page.getByRole('button', { name: 'Open the navigation' }).click()
+    await page.getByRole('dialog').getByRole('link', { name: 'Approvals' }).click()
+    await page.getByRole('heading', { name: 'Approvals' }).waitFor()
     await page.setViewportSize({ width: 1280, height: 720 })
     await leave(page)
   })
