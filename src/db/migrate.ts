@@ -2,7 +2,7 @@ import { createHash, randomUUID } from 'node:crypto'
 import { accessSync, constants, existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type Sqlite from 'better-sqlite3'
-import { isForbidden, isUnavailable, troubleIn } from '../lib/database-errors.ts'
+import { codeIn, isUnavailable, troubleIn } from '../lib/database-errors.ts'
 import { makeFolder } from '../lib/folders.ts'
 import { hostsOf } from '../lib/postgres-url.ts'
 import { KEEP_ALIVE } from './limits.ts'
@@ -215,8 +215,24 @@ export const requireTransactions = (url: string): Promise<void> =>
       )
   })
 
-/** Refusals of connections without TLS, by PostgreSQL itself, Azure and Neon. */
-const PLAIN = /\b(no encryption|SSL off|SSL connection is required|connection is insecure)\b/
+/** Remedies by PostgreSQL's code and the words of its refusal, or of its client's. */
+const REMEDIES: readonly (readonly [refusal: RegExp, remedy: string])[] = [
+  [/^42501 /, 'Make the role of DATABASE_URL the owner of the database'],
+  // PostgreSQL itself, Azure and Neon.
+  [
+    /\b(no encryption|SSL off|SSL connection is required|connection is insecure)\b/,
+    'If PostgreSQL demands encryption, add sslmode=require to DATABASE_URL',
+  ],
+  [
+    /^28P01 /,
+    'Correct the user or the password in DATABASE_URL, where a password has %40 for @, %3A for :, %2F for / and %25 for %',
+  ],
+  [
+    /client password must be a|empty password returned|no PostgreSQL user name/,
+    'Add the user and the password to DATABASE_URL: postgresql://user:password@host/database',
+  ],
+  [/^3D000 /, 'Create it, or correct its name in DATABASE_URL: postgresql://user:password@host/database'],
+]
 
 /** Adds the database to errors, such as a file that is not a database, or a missing database or role. */
 async function naming(database: string, work: () => Promise<void>): Promise<void> {
@@ -225,12 +241,9 @@ async function naming(database: string, work: () => Promise<void>): Promise<void
   } catch (error) {
     const isAway = isUnavailable(error) && troubleIn(error)?.name !== 'refused'
     if (error instanceof MigrationError || isAway || !(error instanceof Error)) throw error
-    const access = accessAdvice(error)
-    const wayOut = isForbidden(error)
-      ? '. Make the role of DATABASE_URL the owner of the database'
-      : PLAIN.test(error.message)
-        ? '. If PostgreSQL demands encryption, add sslmode=require to DATABASE_URL'
-        : access && `.${access}`
+    const refusal = `${codeIn(error)} ${error.message}`
+    const remedy = REMEDIES.find(([refusals]) => refusals.test(refusal))?.[1]
+    const wayOut = remedy ? `. ${remedy}` : accessAdvice(error) && `.${accessAdvice(error)}`
     throw new MigrationError(`The database ${database} cannot be used: ${error.message}${wayOut}`, { cause: error })
   }
 }

@@ -55,9 +55,6 @@ export function isUniqueViolation(error: unknown): boolean {
   return code === 'P2002' || kind === 'UniqueConstraintViolation'
 }
 
-/** Returns whether PostgreSQL's role lacks the right to execute a statement. */
-export const isForbidden = (error: unknown): boolean => codeIn(error) === '42501'
-
 /** Returns whether an update matched no row although the caller expected one (`expectsOne` of the fast path). */
 export function isUnexpectedCount(error: unknown): boolean {
   return details(error).originalCode === '22012'

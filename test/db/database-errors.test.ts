@@ -1,4 +1,4 @@
-import { createServer } from 'node:net'
+import { createServer, type Socket } from 'node:net'
 import { TLSSocket } from 'node:tls'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Database, openDatabase, Prisma } from '../../src/db/client.ts'
@@ -107,12 +107,12 @@ describe('SQLite', () => {
   })
 })
 
-/** A PostgreSQL that gets as far as the encryption: with a certificate, without one, or with a refusal of plain text. */
-async function startGreeter(certificate: { key: string; cert: string } | null) {
+/** A PostgreSQL that gets as far as the encryption: with a certificate, without one, or with its answers to plain text. */
+async function startGreeter(certificate: { key: string; cert: string } | null, answers = [UNENCRYPTED]) {
   const server = createServer((socket) => {
     socket.on('error', () => {})
     socket.once('data', (asked) => {
-      if (asked.length !== SSL_REQUEST) return socket.end(REFUSAL)
+      if (asked.length !== SSL_REQUEST) return reply(socket, answers)
       if (!certificate) return socket.end('N')
       socket.write('S')
       new TLSSocket(socket, { isServer: true, ...certificate }).on('error', () => {})
@@ -125,9 +125,25 @@ async function startGreeter(certificate: { key: string; cert: string } | null) {
   }
 }
 
+/** Sends one answer to each message of the client. */
+function reply(socket: Socket, [answer = Buffer.alloc(0), ...others]: readonly Buffer[]): void {
+  if (!others.length) return void socket.end(answer)
+  socket.write(answer)
+  socket.once('data', () => reply(socket, others))
+}
+
 const SSL_REQUEST = 8
-const FIELDS = `SFATAL\0C28000\0Mno pg_hba.conf entry for host "10.0.0.1", user "ada", database "muster", no encryption\0\0`
-const REFUSAL = Buffer.concat([Buffer.from('E\0\0\0'), Buffer.from([4 + FIELDS.length]), Buffer.from(FIELDS)])
+const message = (type: string, body: string) => {
+  const bytes = Buffer.from(`${type}\0\0\0\0${body}`, 'latin1')
+  bytes.writeInt32BE(bytes.length - 1, 1)
+  return bytes
+}
+const refusal = (code: string, text: string) => message('E', `SFATAL\0C${code}\0M${text}\0\0`)
+const UNENCRYPTED = refusal(
+  '28000',
+  'no pg_hba.conf entry for host "10.0.0.1", user "ada", database "muster", no encryption',
+)
+const SCRAM = [message('R', '\0\0\0\nSCRAM-SHA-256\0\0'), message('R', '\0\0\0\vr=a,s=b,i=1')]
 
 describe('an encrypted connection to PostgreSQL', () => {
   test.each([
@@ -155,6 +171,23 @@ describe('an encrypted connection to PostgreSQL', () => {
     await using greeter = await startGreeter(null)
     const error = await failure(openDatabase({ DATABASE_URL: greeter.url, DATA_DIR: '', DATABASE_POOL_SIZE: 1 }))
     expect((error as Error).message).toMatch(/no encryption\. If .* add sslmode=require to DATABASE_URL$/)
+  })
+})
+
+describe('a start that PostgreSQL refuses says what to do', () => {
+  test.each([
+    ['with a wrong password', [refusal('28P01', 'password authentication failed for user "ada"')], /%40 for @/],
+    ['without a password', SCRAM, /Add the user and the password/],
+    [
+      'for an unknown database',
+      [refusal('3D000', 'database "muster" does not exist')],
+      /Create it, or correct its name/,
+    ],
+  ])('%s', async (_, answers, remedy) => {
+    await using greeter = await startGreeter(null, answers)
+    const error = await failure(openDatabase({ DATABASE_URL: greeter.url, DATA_DIR: '', DATABASE_POOL_SIZE: 1 }))
+    expect((error as Error).message).toMatch(remedy)
+    expect(explain(error, {})).toBe((error as Error).message)
   })
 })
 

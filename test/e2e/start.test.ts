@@ -430,7 +430,8 @@ test.runIf(hasPostgres)('a PostgreSQL without the database or the role is report
   }
   const { host } = new URL(shared)
   const start = `The database ${host} cannot be used: `
-  expect(await refused({ pathname: '/nowhere' })).toBe(`${start}database "nowhere" does not exist\n`)
+  const remedy = 'Create it, or correct its name in DATABASE_URL: postgresql://user:password@host/database'
+  expect(await refused({ pathname: '/nowhere' })).toBe(`${start}database "nowhere" does not exist. ${remedy}\n`)
   expect(await refused({ username: 'nobody' })).toBe(`${start}role "nobody" does not exist\n`)
 })
 
