@@ -633,6 +633,7 @@ test.each([
 test.each<[string, string, string?]>([
   ['Invalid JSON payload. Unknown name "id" at \'contents[1].parts[0].function_call\'', 'parts:id'],
   ['function_declarations[1].parameters.properties: should be non-empty for OBJECT type', 'older_parameters'],
+  ['thinking is enabled but reasoning_content is missing in assistant tool call message at index 2', 'add_reasoning'],
   ['The `content[].thinking` in the thinking mode must be passed back to the API.', 'add_reasoning'],
   ['The maximum tokens you requested exceeds the model limit of 4096.', 'max_tokens:4096'],
   ['Instructions are required', 'instructions'],

@@ -492,6 +492,23 @@ it('long thinking is left out of later runs, because its signature is that of th
   }
 })
 
+it("a model of others behind Anthropic's API gets its thinking back without a signature", async () => {
+  const signature = event({
+    type: 'content_block_delta',
+    index: 0,
+    delta: { type: 'signature_delta', signature: 'SIG' },
+  })
+  const answers = [anthropic.call().replace(signature, ''), anthropic.text('Done.')]
+  for (const [model, first] of [
+    ['anthropic/glm-5', { type: 'thinking', thinking: 'Hm.', signature: '' }],
+    [anthropic.model, { type: 'text', text: 'Let me see.' }],
+  ] as const) {
+    const { execution, requests } = await run(answers, model)
+    expect(execution.status).toBe('completed')
+    expect(requests[1]!.body.messages.at(-2).content[0]).toEqual(first)
+  }
+})
+
 it("a model of others behind Anthropic's API may answer with 32,000 tokens, unless it refuses", async () => {
   for (const message of ['max_tokens is out of range', 'Prompt and answer exceed the context size']) {
     const refused = { status: 400, headers: {}, body: anthropic.error(message) }

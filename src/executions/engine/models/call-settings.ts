@@ -21,12 +21,16 @@ export type Call = {
  */
 export const isCompatible = (provider: string): boolean => provider.endsWith('.chat')
 
+/** Returns whether a model is not Anthropic's but offered with its API, such as GLM, Kimi, MiniMax or DeepSeek. */
+export const isGuest = ({ provider, modelId }: Pick<TextModel, 'provider' | 'modelId'>): boolean =>
+  provider.startsWith('anthropic') && !modelId.includes('claude')
+
 /**
  * Returns the settings of a model that the caller's replace. Anthropic's API demands a limit of the answer. Its package
- * limits the models of others, which gateways offer with that API, to 4,096 tokens: too few for a call that writes a file.
+ * limits the models of others to 4,096 tokens, too few for a call that writes a file.
  */
-export const defaultsOf = ({ provider, modelId }: Pick<TextModel, 'provider' | 'modelId'>): ModelSettings =>
-  provider.startsWith('anthropic') && !modelId.includes('claude') ? { maxOutputTokens: 32_000 } : {}
+export const defaultsOf = (model: Pick<TextModel, 'provider' | 'modelId'>): ModelSettings =>
+  isGuest(model) ? { maxOutputTokens: 32_000 } : {}
 
 /** Returns the fields that settings merge into the body of a request to an OpenAI-compatible server. */
 export function bodyFieldsOf(

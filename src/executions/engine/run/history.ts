@@ -1,6 +1,6 @@
 import type { LanguageModelV4Message, LanguageModelV4Prompt, SharedV4ProviderOptions } from '@ai-sdk/provider'
 import { asText } from '../../../lib/unknown.ts'
-import { isCompatible } from '../models/call-settings.ts'
+import { isCompatible, isGuest } from '../models/call-settings.ts'
 import type { TextModel } from '../models/text-model.ts'
 import { callsIn, renameCalls } from './call-ids.ts'
 import { withFields } from './message-fields.ts'
@@ -108,7 +108,7 @@ function add(
     return
   }
   const isOwn = isWrittenBy(message, model)
-  const content = message.content.flatMap((part) => own(part, keyOf(model), isOwn)).filter((part) => !isBlank(part))
+  const content = message.content.flatMap((part) => own(part, model, isOwn)).filter((part) => !isBlank(part))
   if (!content.some(({ type }) => type !== 'reasoning')) return
   // Messages before the first question belong to turns that were left out.
   if (!last || last.role === 'system') return
@@ -136,10 +136,15 @@ function isWrittenBy(message: Of<'assistant'>, { modelId, provider }: Pick<TextM
   return !origin || origin === `${keyOf({ provider })}/${modelId}` || origin.slice(origin.indexOf('/') + 1) === modelId
 }
 
-/** Returns a part without the fields of other providers or models; none if it is empty. */
-function own(part: AssistantPart, key: string, isOwn: boolean): AssistantPart[] {
+/**
+ * Returns a part without the fields of other providers or models; none if it is empty. Guests of Anthropic's API may not
+ * sign their thinking, but expect it back between their calls.
+ */
+function own(part: AssistantPart, model: Pick<TextModel, 'provider' | 'modelId'>, isOwn: boolean): AssistantPart[] {
   const { providerOptions, ...plain } = part
-  const mine = isOwn ? providerOptions?.[key] : undefined
+  const key = keyOf(model)
+  const isUnsigned = part.type === 'reasoning' && part.text !== '' && !providerOptions && isGuest(model)
+  const mine = isOwn ? (providerOptions?.[key] ?? (isUnsigned ? { signature: '' } : undefined)) : undefined
   if (part.type === 'reasoning' && !mine) return []
   return [(mine ? { ...plain, providerOptions: { [key]: mine } } : plain) as AssistantPart]
 }

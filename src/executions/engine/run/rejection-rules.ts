@@ -169,8 +169,12 @@ export const RULES_OF_SENTENCE: readonly Rule[] = [
     of: ['isCompatible', 'hasCalls'],
     says: /\bname\W{1,3}(?:is (?:a )?required|field required|cannot be empty)|missing field \W?name\b|\btool\b.{0,20}must have a name/i,
   },
-  // DeepSeek, for an answer that must begin with thinking.
-  { change: 'add_reasoning', of: ['isPackage', 'hasCalls'], says: /thinking.{0,60}must be passed back/i },
+  // DeepSeek and Kimi, for an answer that must begin with thinking.
+  {
+    change: 'add_reasoning',
+    of: ['isPackage', 'hasCalls'],
+    says: /thinking.{0,60}must be passed back|reasoning_content is missing/i,
+  },
   { change: 'omit:include', of: ['isPackage'], says: /encrypted content is not supported/i },
   // Bedrock, LiteLLM and Anthropic, for earlier calls in a request that offers no tools.
   {
