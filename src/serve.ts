@@ -1,7 +1,7 @@
 import { flushCompileCache } from 'node:module'
 import { EncryptionKeyError } from './crypto/secrets.ts'
 import { MigrationError } from './db/migrate.ts'
-import { DatabaseLockedError } from './db/sqlite/file-lock.ts'
+import { DatabaseLockedError, shortageAdvice } from './db/sqlite/file-lock.ts'
 import { greet } from './greeting.ts'
 import { NewInstallationError } from './installation.ts'
 import { isUnavailable, troubleIn } from './lib/database-errors.ts'
@@ -43,6 +43,8 @@ function wayOutOf(error: unknown, env: Readonly<Record<string, string | undefine
     if (code === 'EACCES') return [`Set ${setting} to one above 1023, which needs no privilege.`]
     return ['Set HOST to an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all.']
   }
+  const shortage = shortageAdvice(error)
+  if (shortage) return [shortage.trim()]
   if (path) return ['Correct it, or the setting that names it (DATA_DIR, DATABASE_URL, MEDIA_DIR).']
   return env.DATABASE_URL ? ['Start the database, or correct DATABASE_URL.'] : []
 }

@@ -22,7 +22,7 @@ const KINDS = new Set([
  * - time limits of the operator or of this service (25P03, 25P04, 57014, 57P05).
  */
 const DRIVER =
-  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR|READONLY_DBMOVED).*|08...|25006|25P0[34]|28...|40001|40P01|53...|55P03|57014|57P0[1-5])$/
+  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR|CANTOPEN|READONLY_DBMOVED).*|08...|25006|25P0[34]|28...|40001|40P01|53...|55P03|57014|57P0[1-5])$/
 
 /** Node's codes of an encrypted connection that fails, mostly because of a certificate, and Prisma's kind of all these. */
 const TLS_KIND = 'TlsConnectionError'
@@ -87,6 +87,7 @@ export function isLostConnection(error: unknown): boolean {
 export type Trouble = {
   name:
     | 'disk_full'
+    | 'disk_error'
     | 'moved'
     | 'read_only'
     | 'taken'
@@ -110,6 +111,15 @@ const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
     {
       name: 'disk_full',
       detail: 'The disk of the database is full: reads work, writes fail. The operator has to free space.',
+    },
+  ],
+  [
+    /^SQLITE_(IOERR|CANTOPEN)/,
+    {
+      name: 'disk_error',
+      detail:
+        'The database file cannot be read or written: its disk fails, has no space or inodes left, or knows no locks, as ' +
+        'some network shares. The operator has to look at the disk (df -h, df -i) and at the log of its system.',
     },
   ],
   [

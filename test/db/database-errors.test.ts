@@ -1,8 +1,10 @@
 import { createServer, type Socket } from 'node:net'
 import { TLSSocket } from 'node:tls'
+import { DriverAdapterError } from '@prisma/driver-adapter-utils'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Database, openDatabase, Prisma } from '../../src/db/client.ts'
 import { postgresqlAdapter } from '../../src/db/postgresql/adapter.ts'
+import { toAppError } from '../../src/errors.ts'
 import { isUnavailable, isUniqueViolation, troubleIn } from '../../src/lib/database-errors.ts'
 import { createLog } from '../../src/lib/log.ts'
 import { explain } from '../../src/serve.ts'
@@ -105,6 +107,18 @@ describe('SQLite', () => {
     await db.$executeRaw(Prisma.raw(`PRAGMA max_page_count = ${before}`))
     await db.organization.create({ data })
   })
+})
+
+test('a disk that fails or is full counts as unavailability, and says what to look at', async () => {
+  const broken = (originalCode: string) =>
+    new DriverAdapterError({ kind: 'sqlite', extendedCode: 1, message: 'disk I/O error', originalCode })
+  for (const error of ['SQLITE_IOERR_SHMSIZE', 'SQLITE_IOERR_LOCK', 'SQLITE_CANTOPEN'].map(broken)) {
+    expect(isUnavailable(error)).toBe(true)
+    expect(toAppError(error)).toMatchObject({ status: 503, detail: expect.stringContaining('df -i') })
+    expect(explain(error, {})).toMatch(/^Muster cannot start\. .*df -i/)
+  }
+  const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC', syscall: 'write' })
+  expect(explain(full, {})).toMatch(/^Muster cannot start\. ENOSPC: .* write\. Free space on its disk/)
 })
 
 /** A PostgreSQL that gets as far as the encryption: with a certificate, without one, or with its answers to plain text. */

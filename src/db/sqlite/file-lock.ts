@@ -83,13 +83,27 @@ export function lockDatabase(path: string, onTaken: () => void = () => {}): Lock
   }
 }
 
-/** Returns the remedy for a file that this user may not write, after a blank, or an empty text for other errors. */
-export const accessAdvice = (error: unknown): string =>
-  /^(?:EACCES|EPERM|EROFS|SQLITE_READONLY|SQLITE_CANTOPEN)/.test(String((error as NodeJS.ErrnoException).code))
-    ? ' Give the user that runs the server write access to the file and its folder, for example with chown after a start as another user.'
-    : ''
+const codeOf = (error: unknown): string => String((error as NodeJS.ErrnoException).code)
 
-const isBusy = (error: unknown): boolean => String((error as NodeJS.ErrnoException).code).startsWith('SQLITE_BUSY')
+/** Advice on a disk or a process that has nothing left, as a sentence after a blank; empty for other errors. */
+export const shortageAdvice = (error: unknown): string => {
+  const code = codeOf(error)
+  if (/^(?:ENOSPC|EDQUOT)$/.test(code)) return ' Free space on its disk: df -h shows the space, and df -i the inodes.'
+  return /^E[MN]FILE$/.test(code) ? ' Raise the limit of open files (ulimit -n).' : ''
+}
+
+const ACCESS =
+  ' Give the user that runs the server write access to the file and its folder, for example with chown after a start as another user.'
+
+/** Advice on a file that cannot be opened or written, as a sentence after a blank; empty for other errors. */
+export function accessAdvice(error: unknown): string {
+  const code = codeOf(error)
+  // A disk without free inodes is reported as this, too.
+  if (code.startsWith('SQLITE_CANTOPEN')) return `${ACCESS} If it has that, free inodes of the disk: df -i shows them.`
+  return /^(?:EACCES|EPERM|EROFS|SQLITE_READONLY)/.test(code) ? ACCESS : shortageAdvice(error)
+}
+
+const isBusy = (error: unknown): boolean => codeOf(error).startsWith('SQLITE_BUSY')
 
 /** Creates the file of a lock if it is missing, and locks it. */
 function hold(lockFile: string): Sqlite.Database {
