@@ -444,6 +444,18 @@ describe('a named conversation', () => {
     expect(new Set(both.map(({ response }) => response.headers.get('x-execution-id'))).size).toBe(1)
   })
 
+  it('answers another question than the one that is being answered', async () => {
+    const name = crypto.randomUUID()
+    const gate = Promise.withResolvers<void>()
+    model.script({ tokens: ['Slow', gate.promise, ' answer'] }, { tokens: 'Quick.' })
+    const isAsked = model.request(model.requests.length)
+    const first = say(name, user('One'))
+    await isAsked
+    expect(await say(name, user('Two'))).toMatchObject({ text: 'Quick.' })
+    gate.resolve()
+    expect(await first).toMatchObject({ text: 'Slow answer' })
+  })
+
   it('is separate for each user and agent', async () => {
     const name = crypto.randomUUID()
     const ben = await server.member({ organization: 'Acme' })
@@ -641,6 +653,41 @@ describe('function tools of the client', () => {
     expect(await give(ids, ben)).toMatchObject(none)
     expect(await give(ids, ann, (await create()).id)).toMatchObject(none)
     expect(await give(ids.slice(1))).toMatchObject({ status: 400, message: expect.stringContaining('is missing') })
+  })
+
+  it('continue neither of two runs whose results are in one request', async () => {
+    const made: OpenAI.Chat.ChatCompletion[] = []
+    for (const city of ['Rome', 'Oslo']) {
+      model.script({ toolCalls: [{ id: 'call_0', name: 'client__get_weather', input: { city } }] })
+      const messages = [user(`Weather of ${city} alone?`)]
+      made.push(await clientOf().chat.completions.create({ model: agent, tools, messages }))
+    }
+    const results = made.map(({ choices: [choice] }) => {
+      const [call] = choice!.message.tool_calls!
+      return { role: 'tool' as const, tool_call_id: call!.id, content: 'Sunny' }
+    })
+    const messages = [user('Weather of Rome alone?'), made[0]!.choices[0]!.message, ...results]
+    const none = { status: 400, message: expect.stringContaining('No run waits for these results') }
+    expect(await failureOf(clientOf().chat.completions.create({ model: agent, tools, messages }))).toMatchObject(none)
+    for (const { id } of made) {
+      const { body } = await request(server, 'GET', `/api/v1/executions/${id.replace('chatcmpl-', '')}`, ann)
+      expect(body.execution.waitingFor).toBe('client_tool')
+    }
+  })
+
+  it('sent again get the calls that their run has made since', async () => {
+    const call = (city: string) => ({ id: 'call_0', name: 'client__get_weather', input: { city } })
+    model.script({ toolCalls: [call('Rome')] }, { toolCalls: [call('Oslo')] })
+    const messages: OpenAI.Chat.ChatCompletionMessageParam[] = [user('Weather of one, then of another?')]
+    const ask = async () => {
+      const { choices } = await clientOf().chat.completions.create({ model: agent, tools, messages })
+      return choices[0]!.message
+    }
+    const first = await ask()
+    messages.push(first, { role: 'tool', tool_call_id: first.tool_calls![0]!.id, content: 'Sunny' })
+    const second = await ask()
+    expect(second.tool_calls).toMatchObject([{ function: { arguments: '{"city":"Oslo"}' } }])
+    expect(await ask()).toEqual(second)
   })
 
   it.each([false, true])('work in the form without ids, one call at a time (stream: %s)', async (stream) => {

@@ -105,7 +105,7 @@ export function createAgUiWriter({ threadId, runId, messages }: Request, executi
         return startText('reasoning', part.id)
       case 'text-delta':
       case 'reasoning-delta': {
-        if (!part.text || !open) return []
+        if (!open) return []
         text += part.text
         const type = open.kind === 'text' ? 'TEXT_MESSAGE_CONTENT' : 'REASONING_MESSAGE_CONTENT'
         return [{ type, messageId: open.id, delta: part.text }]
