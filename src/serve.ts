@@ -36,6 +36,8 @@ export function explain(error: unknown, env: Readonly<Record<string, string | un
 function wayOutOf(error: unknown, env: Readonly<Record<string, string | undefined>>): string[] {
   const trouble = troubleIn(error)
   if (trouble) return [trouble.detail]
+  const shortage = shortageAdvice(error)
+  if (shortage) return [shortage.trim()]
   const { code = '', syscall, path, port, hostname } = error as NodeJS.ErrnoException & Listened
   if (syscall === 'listen' || (syscall === 'getaddrinfo' && hostname && env.HOST?.includes(hostname))) {
     const setting = port === Number(env.METRICS_PORT) ? 'METRICS_PORT' : 'PORT'
@@ -43,8 +45,6 @@ function wayOutOf(error: unknown, env: Readonly<Record<string, string | undefine
     if (code === 'EACCES') return [`Set ${setting} to one above 1023, which needs no privilege.`]
     return ['Set HOST to an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all.']
   }
-  const shortage = shortageAdvice(error)
-  if (shortage) return [shortage.trim()]
   if (path) return ['Correct it, or the setting that names it (DATA_DIR, DATABASE_URL, MEDIA_DIR).']
   return env.DATABASE_URL ? ['Start the database, or correct DATABASE_URL.'] : []
 }

@@ -109,7 +109,7 @@ describe('SQLite', () => {
   })
 })
 
-test('a disk that fails or is full counts as unavailability, and says what to look at', async () => {
+test('a disk that fails or is full is unavailable, and a start says what to look at', async () => {
   const broken = (originalCode: string) =>
     new DriverAdapterError({ kind: 'sqlite', extendedCode: 1, message: 'disk I/O error', originalCode })
   for (const error of ['SQLITE_IOERR_SHMSIZE', 'SQLITE_IOERR_LOCK', 'SQLITE_CANTOPEN'].map(broken)) {
@@ -119,6 +119,11 @@ test('a disk that fails or is full counts as unavailability, and says what to lo
   }
   const full = Object.assign(new Error('ENOSPC: no space left on device, write'), { code: 'ENOSPC', syscall: 'write' })
   expect(explain(full, {})).toMatch(/^Muster cannot start\. ENOSPC: .* write\. Free space on its disk/)
+  const exhausted = Object.assign(new Error('listen EMFILE: too many open files'), {
+    code: 'EMFILE',
+    syscall: 'listen',
+  })
+  expect(explain(exhausted, {})).toMatch(/too many open files\. Raise the limit of open files/)
 })
 
 /** A PostgreSQL that gets as far as the encryption: with a certificate, without one, or with its answers to plain text. */

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { existsSync, linkSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import Sqlite from 'better-sqlite3'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { openDatabase } from '../../src/db/client.ts'
 import { DatabaseLockedError, lockDatabase } from '../../src/db/sqlite/file-lock.ts'
@@ -37,6 +38,14 @@ test('a second server on the same file is refused, with the pid of the first', a
   } finally {
     other.kill('SIGKILL')
   }
+})
+
+test('a lock that no server holds is explained by a program, or a file system without locks', () => {
+  const holder = new Sqlite(`${file}.lock`)
+  holder.exec('BEGIN EXCLUSIVE')
+  expect(() => lockDatabase(file)).toThrow(/^Another program uses .*, or its file system knows no locks/)
+  holder.close()
+  lockDatabase(file).release()
 })
 
 test('the lock of a killed server is free at once', async () => {

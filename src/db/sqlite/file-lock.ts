@@ -49,9 +49,8 @@ export function lockDatabase(path: string, onTaken: () => void = () => {}): Lock
     connection = hold(lockFile)
   } catch (error) {
     const { message: reason } = error as Error
-    const pid = pidIn(pidFile)
     const message = isBusy(error)
-      ? `Another Muster server${pid === null ? '' : ` (pid ${pid})`} uses ${file}. Stop it first, or set DATA_DIR to another folder.`
+      ? usedBy(file, pidIn(pidFile))
       : `${file} cannot be locked: ${reason} (${lockFile}).${accessAdvice(error)}`
     throw new DatabaseLockedError(message, { cause: error })
   }
@@ -82,6 +81,12 @@ export function lockDatabase(path: string, onTaken: () => void = () => {}): Lock
     },
   }
 }
+
+/** Describes a lock that is held. Its server has written its pid, unless there is none: SQLite reports both alike. */
+const usedBy = (file: string, pid: string | null): string =>
+  pid === null
+    ? `Another program uses ${file}, or its file system knows no locks, as some network shares. Stop the program, or set DATA_DIR to a folder on a local disk.`
+    : `Another Muster server (pid ${pid}) uses ${file}. Stop it first, or set DATA_DIR to another folder.`
 
 const codeOf = (error: unknown): string => String((error as NodeJS.ErrnoException).code)
 
