@@ -101,6 +101,7 @@ const EVENTS: Record<string, Record<string, object>> = {
   'response.completed': { response: RESPONSE },
   'response.failed': { response: RESPONSE },
   'response.incomplete': { response: RESPONSE },
+  error: { error: object({ type: text, code: nullable(text), message: text, param: nullable(text) }) },
   'response.output_item.added': { output_index: whole, item: ITEM },
   'response.output_item.done': { output_index: whole, item: ITEM },
   'response.content_part.added': { ...inContent, part: outputText },

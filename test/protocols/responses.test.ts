@@ -321,9 +321,17 @@ describe('a response', () => {
 
   it('shows why a run failed', async () => {
     const refusal = { error: { status: 400, message: 'No such thing' } }
-    model().script(refusal, refusal)
+    model().script(refusal, refusal, refusal)
     await expect(create()).rejects.toMatchObject({ status: 500, message: expect.stringContaining('No such thing') })
-    const events = await eventsOf(await clientOf().responses.create({ model: agent, input: 'Hi', stream: true }))
+    // LangChain ignores `response.failed`, but not the error that the library throws.
+    const body = { model: agent, input: 'Hi', stream: true } as const
+    const message = expect.stringContaining('No such thing')
+    const failed = { type: 'run_error', code: 'provider_error', message }
+    await expect(Array.fromAsync(await clientOf().responses.create(body))).rejects.toMatchObject(failed)
+    const text = await (await clientOf().responses.create(body).asResponse()).text()
+    const events = text.split('\n').flatMap((line) => (line.startsWith('data: {') ? JSON.parse(line.slice(6)) : []))
+    expect(misfits(events)).toEqual([])
+    expect(events.at(-2)).toMatchObject({ type: 'error', error: failed, message })
     expect(events.at(-1)).toMatchObject({ type: 'response.failed', response: { status: 'failed' } })
   })
 

@@ -76,6 +76,12 @@ export function toOpenAIError(error: AppError) {
 }
 
 /**
+ * Returns the event of an error in a stream of a response, in both forms that OpenAI's clients read. Its libraries throw
+ * it, while several ignore the `response.failed` after it, such as LangChain.
+ */
+export const toErrorEvent = (error: ReturnType<typeof toOpenAIError>['error']) => ({ ...error, type: 'error', error })
+
+/**
  * Sends an error in the form of OpenAI. OpenAI's clients repeat requests after 409 and 5xx. The error of a run that
  * has ended forbids that, because they would run the agent again, with all of its tools.
  */

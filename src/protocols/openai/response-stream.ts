@@ -3,6 +3,7 @@ import type { Deps } from '../../deps.ts'
 import { metaEvent, readEvents, terminalEvent } from '../../executions/engine/events/events.ts'
 import type { ExecutionEvent } from '../../wire.ts'
 import { createPartReader, followParts, type Part } from '../shared/run-parts.ts'
+import { RUN_ERROR, toErrorEvent, toResponseCode } from './errors.ts'
 import { createItemReader, type ItemEvent } from './items.ts'
 import { type ResponseRef, type State, toResponse } from './response.ts'
 
@@ -82,6 +83,10 @@ function createResponseReader(ref: ResponseRef) {
       if (!end) return numbered(part.seq, items.read(part))
       const events = items.finish(end.status === 'incomplete')
       state = end
+      const { error } = end
+      if (error) {
+        events.push(toErrorEvent({ ...error, type: RUN_ERROR, param: null, code: toResponseCode(error.code) }))
+      }
       const name = end.status === 'cancelled' ? 'failed' : end.status
       return numbered(part.seq, [...events, { type: `response.${name}`, response: snapshot(end) }])
     },

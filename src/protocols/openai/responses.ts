@@ -24,7 +24,7 @@ import { qualified, readTools } from '../shared/tools.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
 import { Content, contentOf, textOf } from './content.ts'
 import type { Asking } from './door.ts'
-import { previousNotFound, toOpenAIError } from './errors.ts'
+import { previousNotFound, toErrorEvent, toOpenAIError } from './errors.ts'
 import { checkName, conversationName } from './names.ts'
 import { type Echo, echoOf, type ResponseRef, readResponseId, toResponseId } from './response.ts'
 import { followResponse, readResponse } from './response-stream.ts'
@@ -283,8 +283,8 @@ async function streamResponse(
   }
   await writeFrames(res, toFrames(), {
     onError: (thrown) => {
-      const { error } = toOpenAIError(toAppError(thrown))
-      return frame({ ...error, type: 'error', sequence_number: Number.MAX_SAFE_INTEGER, error }, 'error')
+      const event = toErrorEvent(toOpenAIError(toAppError(thrown)).error)
+      return frame({ ...event, sequence_number: Number.MAX_SAFE_INTEGER }, 'error')
     },
   })
 }
