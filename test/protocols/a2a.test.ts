@@ -189,6 +189,7 @@ describe.each(['1.0', '0.3'] as const)('the client of version %s', (version) => 
     const behind = (await client.sendMessage(say('And?', { contextId: task.contextId }))) as Task
     expect(behind.status?.state).toBe(TaskState.TASK_STATE_INPUT_REQUIRED)
     expect(behind.status?.message?.parts[0]?.content?.value).toContain(`waits for the earlier run ${task.id}`)
+    expect((await client.getTask({ id: behind.id, tenant: '' })).status).toEqual(behind.status)
     const later = await collect(client.sendMessageStream(say('And now?', { contextId: task.contextId })))
     expect(stateOf(later.at(-1))).toBe(TaskState.TASK_STATE_INPUT_REQUIRED)
   })

@@ -196,6 +196,17 @@ describe('a task', () => {
     expect((await get(task.taskId)).result).toMatchObject({ structuredContent: { result: 'It said: Hi' } })
   })
 
+  it('says that it waits for an earlier run of its session', async () => {
+    const { result: first } = await send('tools/call', call(), capabilities)
+    await until(first.taskId, 'input_required')
+    const { execution } = (await request(server, 'GET', `/api/v1/executions/${first.taskId}`, { token: ann.token }))
+      .body
+    const next = { name: 'run_agent', arguments: { id: agent, message: 'And?', sessionId: execution.sessionId } }
+    const { result: second } = await send('tools/call', next, capabilities)
+    const statusMessage = expect.stringContaining(`waits for the earlier run ${first.taskId}`)
+    expect(await get(second.taskId)).toMatchObject({ status: 'working', statusMessage })
+  })
+
   it("of another agent is unknown at an agent's own address", async () => {
     const { result: task } = await send('tools/call', call(), capabilities)
     const id = await createAgent({ ...server, token: ann.token })

@@ -6,6 +6,7 @@ import type {
   SendMessageRequest,
   StreamResponse,
   SubscribeToTaskRequest,
+  Task,
 } from '@a2a-js/sdk'
 import { Role, TaskState } from '@a2a-js/sdk'
 import {
@@ -29,7 +30,7 @@ import type { Context } from '../../trpc.ts'
 import { deletePush, listPushes, setPush } from '../../webhooks/push.ts'
 import { checkAddress } from '../../webhooks/service.ts'
 import { conversationOf, startRun } from '../shared/runs.ts'
-import { followToWait, messageOf, type Run, waitForRun, waitOf } from '../shared/wait.ts'
+import { followToWait, messageOf, type Run, type Wait, waitBehind, waitForRun, waitOf } from '../shared/wait.ts'
 import { cardOf } from './card.ts'
 import { namesOf } from './contexts.ts'
 import { guarded, translated } from './errors.ts'
@@ -55,8 +56,12 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
   const contextOf = async (sessionId: string) =>
     (await namesOf(actor, deps, agent, [sessionId])).get(sessionId) ?? sessionId
 
-  const show = async (run: Run, historyLength?: number) =>
-    toTask(run, { contextId: await contextOf(run.sessionId), settings, historyLength })
+  /** Returns a run as a task. `wait`: what it waits for, perhaps behind another run of its context. */
+  async function show(run: Run, historyLength?: number, wait?: Wait | null): Promise<Task> {
+    const contextId = await contextOf(run.sessionId)
+    const task = toTask(run, { contextId, settings, historyLength })
+    return wait ? { ...task, status: statusOf(run, { taskId: run.id, contextId }, settings, wait) } : task
+  }
 
   /** Starts the run of a message, or joins that of a repeated one. The client may ask to be notified of it. */
   async function send(params: SendMessageRequest, version: string): Promise<ExecutionRow> {
@@ -156,15 +161,15 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
       const row = await send(params, requestedVersion)
       if (returnImmediately) return show(await find(row.id), historyLength)
       const { run, wait } = await waitForRun(context, actor, row, null)
-      const task = await show(run, historyLength)
-      return wait
-        ? { ...task, status: statusOf(run, { taskId: run.id, contextId: task.contextId }, settings, wait) }
-        : task
+      return show(run, historyLength, wait)
     },
     async *sendMessageStream(params, { requestedVersion }) {
       yield* stream(await send(params, requestedVersion))
     },
-    getTask: async ({ id, historyLength }: GetTaskRequest) => show(await find(id), historyLength),
+    async getTask({ id, historyLength }: GetTaskRequest) {
+      const run = await find(id)
+      return show(run, historyLength, await waitBehind(deps, run))
+    },
     async *resubscribe({ id }: SubscribeToTaskRequest) {
       const run = await find(id)
       if (run.completedAt) throw new UnsupportedOperationError('The task has ended: get it instead')

@@ -9,7 +9,7 @@ import { z } from 'zod'
 import type { AppError } from '../../errors.ts'
 import { createCaller } from '../../router.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
-import { type Run, waitOf } from '../shared/wait.ts'
+import { type Run, type Wait, waitBehind, waitOf } from '../shared/wait.ts'
 import { decideBy, pendingOf, questionsFor } from './approvals.ts'
 import { resultOf, toErrorResult } from './results.ts'
 
@@ -40,11 +40,12 @@ const statusOf = ({ status, waitingFor }: Run) => {
   return status === 'cancelled' ? 'cancelled' : 'completed'
 }
 
-/** Returns the state of a run as a task. */
-const toTask = (context: Context, run: Run) => ({
+/** Returns the state of a run as a task. `behind`: the wait of an earlier run of its session. */
+const toTask = ({ deps }: Context, run: Run, behind: Wait | null = null) => ({
   taskId: run.id,
   status: statusOf(run),
-  ...(run.waitingFor && { statusMessage: waitOf(context.deps, run.waitingFor).text }),
+  ...(run.waitingFor && { statusMessage: waitOf(deps, run.waitingFor).text }),
+  ...(behind && { statusMessage: waitOf(deps, behind.waitingFor, behind.executionId).text }),
   createdAt: run.createdAt,
   lastUpdatedAt: run.updatedAt,
   ttlMs: null,
@@ -76,7 +77,7 @@ export function addTasks(server: Server, context: Context, agentId: string | und
 
   server.setRequestHandler('tasks/get', { params: TaskId }, async ({ taskId }, mcpContext) => {
     const run = await find(mcpContext, taskId)
-    const task = toTask(context, run)
+    const task = toTask(context, run, await waitBehind(context.deps, run))
     switch (task.status) {
       case 'input_required':
         return { ...task, inputRequests: questionsFor(await refusing(() => pendingOf(context, taskId))) }

@@ -72,8 +72,15 @@ export async function* followToWait(
   }
 }
 
+/** Returns the wait for a person of an earlier run of its session, behind which a run waits, or null if there is none. */
+export const waitBehind = async (deps: Pick<Deps, 'db'>, run: Run): Promise<Wait | null> =>
+  run.status === 'pending' && !run.waitingFor ? waitBefore(deps, run) : null
+
 /** Returns the wait of the run that holds the session of another one, or null if it waits for no person. */
-async function waitBefore({ db }: Pick<Deps, 'db'>, { id, sessionId }: ExecutionRow): Promise<Wait | null> {
+async function waitBefore(
+  { db }: Pick<Deps, 'db'>,
+  { id, sessionId }: Pick<ExecutionRow, 'id' | 'sessionId'>,
+): Promise<Wait | null> {
   const session = await db.session.findUnique({ where: { id: sessionId }, select: { activeExecutionId: true } })
   const executionId = session?.activeExecutionId
   if (!executionId || executionId === id) return null
