@@ -326,13 +326,15 @@ describe('a response', () => {
     // LangChain ignores `response.failed`, but not the error that the library throws.
     const body = { model: agent, input: 'Hi', stream: true } as const
     const message = expect.stringContaining('No such thing')
-    const failed = { type: 'run_error', code: 'provider_error', message }
+    // After another code, Codex and opencode repeat the request.
+    const failed = { type: 'run_error', code: 'invalid_prompt', message }
     await expect(Array.fromAsync(await clientOf().responses.create(body))).rejects.toMatchObject(failed)
     const text = await (await clientOf().responses.create(body).asResponse()).text()
     const events = text.split('\n').flatMap((line) => (line.startsWith('data: {') ? JSON.parse(line.slice(6)) : []))
     expect(misfits(events)).toEqual([])
     expect(events.at(-2)).toMatchObject({ type: 'error', error: failed, message })
-    expect(events.at(-1)).toMatchObject({ type: 'response.failed', response: { status: 'failed' } })
+    const response = { status: 'failed', error: { code: 'invalid_prompt', message } }
+    expect(events.at(-1)).toMatchObject({ type: 'response.failed', response })
   })
 
   it('serves the provider of Open Responses in the AI SDK', async () => {

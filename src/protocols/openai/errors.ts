@@ -26,14 +26,16 @@ const CODES: Readonly<Record<string, string>> = {
 export const toOpenAICode = (code: string): string => CODES[code] ?? code
 
 /**
- * Codes of failed runs that would fail or cost the same again. After an unknown code, Codex repeats the request up to five
- * times, with all tools of the agent; at `invalid_prompt` it stops, and shows the message.
+ * Codes of failed runs that would fail or cost the same again; requests to a provider were repeated already. After an
+ * unknown code, Codex and opencode repeat the request up to five times, with all tools of the agent. At `invalid_prompt`
+ * they stop, and show the message.
  */
 const FINAL: ReadonlySet<string> = new Set([
   'cancelled',
   'timeout',
   'content_filtered',
   'invalid_output',
+  'provider_error',
   'model_not_available',
   'secret_not_allowed',
   'not_found',
