@@ -16,7 +16,7 @@ import { findOrDefault, reachable as reachableSpace } from '../spaces/service.ts
 import type { Context } from '../trpc.ts'
 import type { ErrorCode, StopReason } from '../wire.ts'
 import type { ExecutionRow } from './engine/events/events.ts'
-import type { Conversation, Overrides } from './engine/queue/accept.ts'
+import type { Conversation, Overrides, Request } from './engine/queue/accept.ts'
 import type { AgentRow } from './engine/queue/claims.ts'
 import { warningsOf } from './engine/run/warnings.ts'
 import type { Execute, Executed } from './schema.ts'
@@ -149,6 +149,8 @@ async function waitForEnd(
   }
 }
 
+type Accepting = Partial<ExecuteOptions> & { finding: Promise<Conversation> | null }
+
 /**
  * Returns the run of this request: a new one, or the one bound to its Idempotency-Key, unless that has failed
  * (contract.md section 1).
@@ -159,23 +161,52 @@ async function acceptOnce(
   agent: AgentRow,
   input: z.output<typeof Execute>,
   header: IdempotencyKey | null,
-  options: Partial<ExecuteOptions> & { finding: Promise<Conversation> | null },
+  options: Accepting,
 ): Promise<ExecutionRow> {
   const { idempotencyKey, ...rest } = input
-  const { parentExecutionId = null } = input
   const path = options.path ?? `/api/v1/agents/${agent.id}/execute`
   const key = header ?? (idempotencyKey ? { key: idempotencyKey, method: 'POST', path, replayed: false } : null)
+  const request = await requestOf(actor, deps, agent, input, options)
+  // Only a run in the background can wait for the end of a pause.
+  if (deps.pause.isPaused() && !input.background) throw paused()
+  if (!key) return deps.engine.accept({ ...request, key: null })
+  for (;;) {
+    const { record, claim } = await findIdempotencyRecord(actor, deps, { ...key, path }, options.request ?? rest)
+    const bound = record?.executionId
+      ? await deps.db.execution.findUniqueOrThrow({ where: { id: record.executionId } })
+      : null
+    if (bound && bound.status !== 'failed') {
+      key.replayed = true
+      return bound
+    }
+    try {
+      return await deps.engine.accept({ ...request, key: claim })
+    } catch (error) {
+      if (!(error instanceof IdempotencyConflict)) throw error
+    }
+  }
+}
+
+/** Returns the request to accept, after it has checked the attachments, the conversation and the parent that it names. */
+async function requestOf(
+  actor: Actor,
+  deps: Deps,
+  agent: AgentRow,
+  input: z.output<typeof Execute>,
+  options: Accepting,
+): Promise<Omit<Request, 'key'>> {
+  const { parentExecutionId = null } = input
   const mediaIds = input.mediaIds ?? []
+  const files = input.files ?? []
   if (mediaIds.length) requireScope(actor, 'media:read')
   await checkMedia(actor, deps, mediaIds)
   const conversation =
     options.conversation ?? (await options.finding) ?? (await findConversation(actor, deps, agent, input))
-  const files = input.files ?? []
   if (files.length) {
     requireScope(actor, 'spaces:read')
     await checkFiles(deps, conversation.spaceId, files)
   }
-  const request = {
+  return {
     actor,
     agent,
     message: input.message,
@@ -194,24 +225,6 @@ async function acceptOnce(
     taskId: options.taskId ?? null,
     mission: null,
     also: options.also ?? null,
-  } as const
-  // Only a run in the background can wait for the end of a pause.
-  if (deps.pause.isPaused() && !input.background) throw paused()
-  if (!key) return deps.engine.accept({ ...request, key: null })
-  for (;;) {
-    const { record, claim } = await findIdempotencyRecord(actor, deps, { ...key, path }, options.request ?? rest)
-    const bound = record?.executionId
-      ? await deps.db.execution.findUniqueOrThrow({ where: { id: record.executionId } })
-      : null
-    if (bound && bound.status !== 'failed') {
-      key.replayed = true
-      return bound
-    }
-    try {
-      return await deps.engine.accept({ ...request, key: claim })
-    } catch (error) {
-      if (!(error instanceof IdempotencyConflict)) throw error
-    }
   }
 }
 

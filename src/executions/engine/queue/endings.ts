@@ -232,31 +232,40 @@ export async function finishPending(
     const isRefused =
       !begun && outcome.status === 'failed' && (await lockSession(tx, deps, execution)).holder === row.id
     if (isRefused) await writeMessage(tx, execution, 'user', execution.message, now)
-    const steps = begun ? await loadSteps(tx, row.id) : []
     const abandoned = begun ? await abandon(tx, execution, now, by) : []
-    const text = textOf(steps.at(-1)?.parts ?? [])
-    const answers = steps.length > 0
-    const expired: string[] = []
-    if (answers) {
-      const open = { executionId: row.id, status: 'pending' as const }
-      const closed = await tx.approval.updateManyAndReturn({
-        where: open,
-        data: { status: 'expired', decidedAt: now },
-        select: { id: true },
-      })
-      expired.push(...closed.map(({ id }) => id))
-      const replay = replayOf(steps, [], execution.model)
-      const toolCalls = recordsOf(steps)
-      const reasoning = reasoningOf(steps, [])
-      await writeMessage(tx, execution, 'assistant', text, now, { interrupted: true, toolCalls, replay, reasoning })
-      await forgetSteps(tx, row.id)
-    }
+    const { text, answers, expired } = begun ? await writeLeft(tx, execution, now) : NOTHING_LEFT
     const messages = Number(begun || isRefused) + Number(answers)
     const next = await release(tx, deps, execution, now, { text, messages })
     for (const hooks of deps.runHooks) await hooks.lockForRunEnded?.(tx, deps, execution)
     for (const hooks of deps.runHooks) await hooks.onRunEnded(tx, execution, now)
     return { execution, next, abandoned, expired }
   })
+}
+
+/** Texts and approvals that a run has left before it waited. */
+type Left = { text: string; answers: boolean; expired: readonly string[] }
+
+const NOTHING_LEFT: Left = { text: '', answers: false, expired: [] }
+
+/** Writes the steps of a run that waited as its answer, and lets its approvals expire. */
+async function writeLeft(tx: Tx, execution: ExecutionRow, now: Date): Promise<Left> {
+  const { id: executionId, model } = execution
+  const steps = await loadSteps(tx, executionId)
+  if (!steps.length) return NOTHING_LEFT
+  const closed = await tx.approval.updateManyAndReturn({
+    where: { executionId, status: 'pending' },
+    data: { status: 'expired', decidedAt: now },
+    select: { id: true },
+  })
+  const text = textOf(steps.at(-1)?.parts ?? [])
+  await writeMessage(tx, execution, 'assistant', text, now, {
+    interrupted: true,
+    toolCalls: recordsOf(steps),
+    replay: replayOf(steps, [], model),
+    reasoning: reasoningOf(steps, []),
+  })
+  await forgetSteps(tx, executionId)
+  return { text, answers: true, expired: closed.map(({ id }) => id) }
 }
 
 const CHAT_STATUS = { completed: 'done', failed: 'error', cancelled: 'standby' } as const
