@@ -319,7 +319,7 @@ export const rateLimited = (seconds: number) =>
   })
 
 /** Returns the 500 of a run that failed. */
-export const chatFailed = (options: Pick<ErrorOptions, 'code' | 'detail' | 'executionId'> = {}) =>
+export const chatFailed = (options: Pick<ErrorOptions, 'code' | 'detail' | 'executionId'>) =>
   new AppError(500, 'Chat execution failed', options)
 
 /** Returns a 503. `detail`: what is missing, unless it is the database or the server itself. */

@@ -56,7 +56,7 @@ export const withDatabase =
 
 const select = { id: true, name: true, slug: true } as const
 
-async function findOrganization(tx: Tx, slug: string, now = new Date()) {
+async function findOrganization(tx: Tx, slug: string, now: Date) {
   const id = await findBySlug(tx, slug, now)
   const organization = id === null ? null : await tx.organization.findUnique({ where: { id }, select })
   if (!organization)
@@ -106,7 +106,7 @@ export async function addUser({ database, now }: Admin, [given = '']: string[], 
   const email = toEmail(given)
   const role = toRole(options.role ?? '')
   return database.client.$transaction(async (tx) => {
-    const organization = await findOrganization(tx, options.org ?? '')
+    const organization = await findOrganization(tx, options.org ?? '', now)
     await requirePerson(tx, email)
     const { id } = await addMember(tx, organization.id, email, role, now)
     return { json: { user: { id, email }, organization, role }, text: `${email} is ${role} of ${organization.slug}.` }
@@ -118,7 +118,7 @@ export async function removeUser(admin: Admin, [given = '']: string[], options: 
   const { database, settings, now } = admin
   const revocation = await openRevocation(admin)
   const { grants, text, ...json } = await database.client.$transaction(async (tx) => {
-    const organization = await findOrganization(tx, options.org ?? '')
+    const organization = await findOrganization(tx, options.org ?? '', now)
     const user = await findUser(tx, given)
     const grants = await revocation.read(tx, { organizationId: organization.id, userId: user.id })
     const ended = await removeMember(tx, settings, organization.id, user.id, now)
@@ -140,7 +140,7 @@ export async function newToken({ database, settings, now }: Admin, _: string[], 
   const expiresAt = toExpiry(options.expires, options['expires-at'], now)
   const tokenKey = deriveKey(await openMasterKey(database, settings, now), 'tokens')
   return database.client.$transaction(async (tx) => {
-    const organization = await findOrganization(tx, options.org ?? '')
+    const organization = await findOrganization(tx, options.org ?? '', now)
     const user = await findUser(tx, options.user ?? '')
     const membership = { organizationId: organization.id, userId: user.id }
     const isMember = await tx.membership.findUnique({ where: { organizationId_userId: membership } })
@@ -257,8 +257,8 @@ export async function listOrgs({ database }: Admin): Promise<Answer> {
 }
 
 /** Lists the users, or those of one organization. */
-export async function listUsers({ database }: Admin, _: string[], options: Options): Promise<Answer> {
-  const organization = options.org === undefined ? null : await findOrganization(database.client, options.org)
+export async function listUsers({ database, now }: Admin, _: string[], options: Options): Promise<Answer> {
+  const organization = options.org === undefined ? null : await findOrganization(database.client, options.org, now)
   const rows = await database.client.user.findMany({
     where: organization ? { memberships: { some: { organizationId: organization.id } } } : {},
     select: {

@@ -122,7 +122,7 @@ export async function checkReferences(
   actor: Actor,
   deps: Deps,
   values: Partial<Values>,
-  has: Pick<Values, 'skillIds' | 'mcpInstanceIds'> = DEFAULTS,
+  has: Pick<Values, 'skillIds' | 'mcpInstanceIds'>,
 ): Promise<Map<string, number>> {
   const { mcps, skills } = await findReferences(actor, deps, values, has)
   const added = skills.filter(({ id }) => !has.skillIds.includes(id))

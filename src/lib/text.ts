@@ -54,9 +54,11 @@ export function toTitle(text: string, length: number): string | null {
   return SEEN.test(line) ? beginningWhole(line, length).trimEnd() : null
 }
 
-/** Returns a text with `?` for each character that is not printable ASCII, cut to a length. */
-export const toPrintable = (text: string, maxLength = 100): string =>
-  text.replace(/[^\x20-\x7e]/g, '?').slice(0, maxLength)
+/** Maximum length of a text that a message quotes (characters). */
+const MAX_PRINTABLE = 100
+
+/** Returns the beginning of a text with `?` for each character that is not printable ASCII. */
+export const toPrintable = (text: string): string => text.replace(/[^\x20-\x7e]/g, '?').slice(0, MAX_PRINTABLE)
 
 /** Maximum length of texts that are never flattened (characters). */
 const SHORT = 128

@@ -42,7 +42,7 @@ ${content}
 </html>
 `
 
-const newPassword = (label: string, hidden = false) => `<form id="password-form" novalidate${hidden ? ' hidden' : ''}>
+const newPassword = (label: string) => `<form id="password-form" novalidate hidden>
 <label for="new">${label}</label>
 <input id="new" name="new" type="password" autocomplete="new-password" aria-describedby="rules" required>
 <p class="hint" id="rules">At least 12 characters. A sentence of your own is good.</p>
@@ -84,7 +84,7 @@ export const welcome = (view: View): string =>
 <button type="button" id="use-link">Sign in</button>
 <p class="links"><a href="${escapeHtml(view.base)}/app/sign-in">Sign in with a password</a></p>
 </div>
-${newPassword('Choose a password', true)}
+${newPassword('Choose a password')}
 <p class="links" id="skip" hidden><a href="${escapeHtml(view.returnTo)}">Continue without a password</a></p>`,
   )
 
@@ -135,7 +135,7 @@ export const password = (view: View): string =>
 <p>This link removes your old password and signs you in. Other browsers are signed out.</p>
 <button type="button" id="use-link">Continue</button>
 </div>
-${newPassword('New password', true)}`,
+${newPassword('New password')}`,
   )
 
 /** Renders `/app/account`. */
