@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { causesOf } from './lib/causes.ts'
 import { isUnavailable, type Trouble, troubleIn } from './lib/database-errors.ts'
 import { adviseOn } from './lib/input-issues.ts'
 import { STATUS_CODES } from './lib/net/http.ts'
@@ -374,7 +375,7 @@ export function throwRefusal({ reason }: AbortSignal): void {
  * of an error of Zod, whose actual sizes and types the detail names.
  */
 export function toAppError(error: unknown, input?: unknown): AppError {
-  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+  for (const cause of causesOf(error)) {
     if (cause instanceof AppError) return cause
     if (cause instanceof z.core.$ZodError) {
       const [issue] = cause.issues

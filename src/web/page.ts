@@ -1,5 +1,6 @@
 import { Worker } from 'node:worker_threads'
 import { badRequest } from '../errors.ts'
+import { causesOf } from '../lib/causes.ts'
 import { decodeText } from '../lib/file-type.ts'
 import { isPublicAddress } from '../lib/net/addresses.ts'
 import { ForbiddenAddress } from '../lib/net/network.ts'
@@ -94,8 +95,7 @@ async function readBody({ body }: Response): Promise<{ bytes: Buffer; isCut: boo
 
 /** Returns a known failure as a 400 that the model can read. Never repeats anything from the server. */
 function asRefusal(error: unknown): unknown {
-  if (!(error instanceof Error)) return error
-  for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
+  for (const cause of causesOf(error)) {
     if (cause instanceof ForbiddenAddress) return badRequest('The address is not allowed')
     if (cause instanceof BadAnswer) return badRequest(`The page was not read: ${cause.message}`)
     const code = asText(asObject(cause).code)

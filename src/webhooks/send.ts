@@ -1,3 +1,4 @@
+import { causesOf } from '../lib/causes.ts'
 import type { Clock } from '../lib/clock.ts'
 import { isPublicAddress } from '../lib/net/addresses.ts'
 import type { Network } from '../lib/net/network.ts'
@@ -103,10 +104,8 @@ async function readStart(body: AsyncIterable<Buffer> & { destroy(): unknown }): 
 /** Longest delay that a receiver can ask for (ms). */
 const MAX_DELAY = 24 * 60 * 60 * 1000
 
-/** Returns why there was no answer: the innermost cause that has a message. */
+/** Returns why there was no answer: the message of the innermost cause. */
 function reasonOf(error: unknown): string {
-  const { message, code, cause, errors } = error as NodeJS.ErrnoException & { cause?: unknown; errors?: unknown[] }
-  const inner = cause ?? errors?.[0]
-  if (inner) return reasonOf(inner)
-  return message || code || 'The connection failed'
+  const cause: NodeJS.ErrnoException | undefined = [...causesOf(error)].at(-1)
+  return cause?.message || cause?.code || 'The connection failed'
 }

@@ -1,4 +1,5 @@
 import { InsufficientScopeError, SdkError, SdkErrorCode, SdkHttpError, SseError } from '@modelcontextprotocol/client'
+import { causesOf } from '../../lib/causes.ts'
 import { ForbiddenAddress, ProxyFailed } from '../../lib/net/network.ts'
 import { delayOf } from '../../lib/net/retry-after.ts'
 import { BadAnswer, TOO_LARGE } from '../../lib/net/safe-fetch.ts'
@@ -118,7 +119,7 @@ export function isUnwritten(error: unknown): boolean {
 
 /** Returns the public reason of an error on the wire, or null for an unknown one. */
 export function causeIn(error: unknown, clean: Clean): string | null {
-  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+  for (const cause of causesOf(error)) {
     if (cause instanceof ForbiddenAddress) return 'its address is not allowed'
     if (cause instanceof BadAnswer || cause instanceof AuthorizationProblem) return cause.message
     if (cause instanceof ProxyFailed) return cause.message.replace(/^T/, 't')
@@ -132,8 +133,6 @@ export function causeIn(error: unknown, clean: Clean): string | null {
     if (typeof code === 'string' && CAUSES[code]) return CAUSES[code]
     if (typeof code === 'string' && /^(?:Z_|ZSTD_|ERR__ERROR_)/.test(code)) return FALSE_ENCODING
     if (typeof code === 'string' && /^(?:ERR_(?:SSL|TLS)|CERT_)/.test(code)) return `TLS failed (${code})`
-    const [first]: unknown[] = cause instanceof AggregateError ? cause.errors : []
-    if (first) return causeIn(first, clean)
   }
   return null
 }

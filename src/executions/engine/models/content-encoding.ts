@@ -10,6 +10,7 @@ import {
   unzipSync,
   zstdDecompressSync,
 } from 'node:zlib'
+import { causesOf } from '../../../lib/causes.ts'
 import { ModelError } from './model-errors.ts'
 
 /** Decodes a compressed answer, which some servers send unasked. */
@@ -96,8 +97,7 @@ const UNDECODABLE = /^(?:Z_(?!BUF_)|ZSTD_|ERR__ERROR_)/
 
 /** Returns the error of an answer that could not be decoded, from the error of a stream; null for any other one. */
 export function damagedBy(error: unknown): ModelError | null {
-  for (let cause = error; cause instanceof Error; cause = cause.cause)
-    if ('code' in cause && UNDECODABLE.test(String(cause.code))) return damaged()
+  for (const cause of causesOf(error)) if ('code' in cause && UNDECODABLE.test(String(cause.code))) return damaged()
   return null
 }
 
