@@ -59,7 +59,7 @@ export const unreachableReason = (error: unknown): string =>
 
 /** Returns that reason with the words of the server, which the log omits. */
 export const toldReason = (error: unknown): string =>
-  error instanceof UnreachableServer ? error.told : unreachableReason(error)
+  error instanceof UnreachableServer ? error.messageForPeople : unreachableReason(error)
 
 export type ConnectDeps = ConnectionDeps & Pick<Deps, 'operatorServers'>
 

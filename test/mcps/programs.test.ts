@@ -112,7 +112,7 @@ describe('a program', () => {
     const error = await open({}, 'refuses')
       .connect()
       .catch((thrown) => thrown)
-    expect(error.told).toBe('it answered with the error -32603: No project for [removed]')
+    expect(error.messageForPeople).toBe('it answered with the error -32603: No project for [removed]')
   })
 
   it('that answers texts among its messages works', async () => {

@@ -10,7 +10,7 @@ export class UnreachableServer extends Error {
   }
 
   /** The message with the words of the server, which are for people and not for the log. */
-  get told(): string {
+  get messageForPeople(): string {
     return this.#said ? `${this.message}: ${this.#said}` : this.message
   }
 }

@@ -145,13 +145,13 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
    * Writes the final state, or suspends a run that waits for an approval, its client or a connection. Returns null if
    * it was suspended or taken over.
    */
-  async function finalize(state: State, played: endings.Outcome | null): Promise<ExecutionRow | null> {
+  async function finalize(state: State, reached: endings.Outcome | null): Promise<ExecutionRow | null> {
     const { row, stream, progress, answer: lastAnswer } = state
-    if (!played) {
+    if (!reached) {
       eventLog.close(stream, null)
       return null
     }
-    let outcome = played
+    let outcome = reached
     const asked = outcome.status === 'completed' ? askedIn(progress) : []
     const theirs = outcome.status === 'completed' ? progress.theirs : []
     const signIns = outcome.status === 'completed' ? progress.signIns : []
@@ -248,14 +248,14 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     const isOurs = why instanceof TimeoutError || why instanceof ModelError || why instanceof AppError
     const cause = statedBy(why) ?? models.describeError(why, row.organizationId)
     const isProviders = !(isOurs || cause === UNEXPECTED)
-    const untold = isProviders ? withoutWords(cause) : cause
+    const wordless = isProviders ? withoutWords(cause) : cause
     const { kind, status, provider } = classifyModelError(why, { provider: model?.split('/', 1)[0] ?? null })
     const advice = models.adviceOn(why, row.organizationId, model)
     // Errors of the network have no words of a provider.
-    const detail = withAdvice(kind === 'connection' ? cause : untold, advice)
+    const detail = withAdvice(kind === 'connection' ? cause : wordless, advice)
     const facts = { provider, model, status, code: failedBy(why, cause).errorCode, detail }
     log.warn({ executionId: row.id, ...facts, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
-    return withAdvice(row.agentOrganizationId === row.organizationId ? cause : untold, advice)
+    return withAdvice(row.agentOrganizationId === row.organizationId ? cause : wordless, advice)
   }
 
   // Not async, because an async function would retain its arguments, including the agent's prompt, until the end.
