@@ -133,8 +133,13 @@ export async function bearerFor(
 function userBearer(deps: ConnectionDeps, server: OAuthServer, userId: string, signal: AbortSignal): Bearer {
   let known: Token | null = null
   const read = async (refused: number | null) => {
-    known = await currentToken(deps, server, userId, refused, signal)
-    return known.text
+    const until = AbortSignal.any([signal, AbortSignal.timeout(MAX_WAIT)])
+    try {
+      known = await currentToken(deps, server, userId, refused, until)
+      return known.text
+    } catch (error) {
+      throw until.aborted && !signal.aborted ? new AuthorizationProblem(LATE) : error
+    }
   }
   return {
     async token() {
@@ -160,24 +165,9 @@ function userBearer(deps: ConnectionDeps, server: OAuthServer, userId: string, s
 /**
  * Reads the token of a member, refreshed if it ends soon or is of the `refused` version. One of all servers refreshes
  * and the others wait, because a refresh token can be used once. Throws {@link AuthorizationNeeded} without valid
- * tokens, and an {@link AuthorizationProblem} if the authorization server does not answer.
+ * tokens, the signal's reason, and an {@link AuthorizationProblem} if the authorization server does not answer.
  */
 async function currentToken(
-  deps: ConnectionDeps,
-  server: OAuthServer,
-  userId: string,
-  refused: number | null,
-  signal: AbortSignal,
-): Promise<Token> {
-  const until = AbortSignal.any([signal, AbortSignal.timeout(MAX_WAIT)])
-  try {
-    return await tokenUntil(deps, server, userId, refused, until)
-  } catch (error) {
-    throw until.aborted && !signal.aborted ? new AuthorizationProblem(LATE) : error
-  }
-}
-
-async function tokenUntil(
   deps: ConnectionDeps,
   server: OAuthServer,
   userId: string,
