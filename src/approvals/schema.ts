@@ -14,7 +14,7 @@ export const Approval = z
     id: z.string().describe('Id of the approval'),
     executionId: z.string().describe('The run that waits'),
     chatId: z.string().describe('Id of the chat that the run belongs to'),
-    userId: z.string().describe('The user that the run acts for. That user and admins can decide'),
+    userId: z.string().describe('The user that the run acts for, who can decide, as admins can'),
     agentId: z.string().describe('The agent whose run waits'),
     agentName: z.string().optional().describe('Name of the agent, if you can see the run'),
     chatTitle: z.string().optional().describe('Title of the chat, if you can see the run'),

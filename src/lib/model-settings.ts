@@ -19,7 +19,7 @@ const options = {
       error: ({ path }) =>
         `Invalid value for field: ${(path ?? []).join('.')}. Expected at most ${MAX_OPTIONS} characters of JSON`,
     })
-    .describe('Options of one provider, by its name. Those of `compatible` are merged into the body of the request'),
+    .describe('Options of one provider, by its name. Fields of `compatible` are merged into the body of the request'),
 }
 
 const nullish = <Shape extends Record<string, z.ZodType>>(shape: Shape) =>

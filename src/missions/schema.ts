@@ -155,7 +155,7 @@ export const Mission = z
           .describe('Cron expression, time, or pause in seconds; null for schedules without one'),
         timezone: z.string().describe('Time zone of the schedule (IANA)'),
         overlap: z.enum(['skip', 'queue']).describe('Whether a fire time during a run is skipped or waits'),
-        catchUp: z.enum(['last', 'skip']).describe('Which of the missed fire times runs: the last one or none'),
+        catchUp: z.enum(['last', 'skip']).describe('Missed fire times that run: the last one, or none'),
         lastRun: timestamp.nullable().describe('Time at which the latest run began'),
         nextRun: timestamp.nullable().describe('Time of the next run; null if there is none'),
         runCount: z.int().describe('Number of runs so far'),

@@ -14,11 +14,11 @@ export const ForeignAgents = requiredEnum(['off', 'read', 'all']).meta({
 })
 export const Attachments = requiredEnum(['pinned', 'latest']).meta({
   id: 'AttachmentsPolicy',
-  description: 'Which version of an attached skill runs have',
+  description: 'Version of an attached skill that runs have',
 })
 
 const FOREIGN =
-  'Which built-in tools agents of other organizations have in your runs: none (`off`), those that only read (`read`), or as your own (`all`)'
+  'Built-in tools that agents of other organizations have in your runs: none (`off`), those that only read (`read`), or as your own (`all`)'
 const TOOLS =
   'Approval modes of built-in tools in all runs of the organization. The strictest of agent, space and organization applies'
 const ATTACHED =
