@@ -22,39 +22,41 @@ type Span = {
 
 const time = (at: Date | string) => new Date(at).getTime()
 
-/** The course of a run over time, from its events: the model's steps, and the tools between them. */
+/** Returns the course of a run over time, from its events: the model's steps, and the tools between them. */
 function spansOf(events: readonly Numbered[], run: Execution, now: number): Span[] {
   const spans: Span[] = []
   const open = new Map<string, Span>()
   let since = time(run.startedAt ?? run.createdAt)
-  for (const { seq, at, event, data } of events) {
+
+  function add({ seq, at, event, data }: Numbered): void {
     const when = time(at)
-    if (event === 'message' && data.messageType === 'assistant') {
-      spans.push({ key: `m${seq}`, label: t.step(data.step), kind: 'model', from: since, to: when, seq })
-      since = when
-      for (const block of data.content) {
-        if (block.type !== 'tool_use') continue
-        const span: Span = { key: block.id, label: block.name, kind: 'tool', from: when, to: now, seq }
-        open.set(block.id, span)
-        spans.push(span)
-      }
-    } else if (event === 'message' && data.messageType === 'approval') {
-      const span = open.get(data.toolUseId)
-      if (span) span.kind = 'wait'
-    } else if (event === 'message' && data.messageType === 'tool_result') {
-      const span = open.get(data.toolUseId)
-      if (span) span.to = when
-      open.delete(data.toolUseId)
-      since = when
-    } else if (event === 'result' || event === 'error') {
-      // The step that did not complete.
-      if (event === 'error' && !open.size) {
-        spans.push({ key: `e${seq}`, label: texts.runStates[data.status], kind: 'failed', from: since, to: when, seq })
-      }
+    // The step that did not complete.
+    if (event === 'error' && !open.size) {
+      spans.push({ key: `e${seq}`, label: texts.runStates[data.status], kind: 'failed', from: since, to: when, seq })
+    }
+    if (event === 'result' || event === 'error') {
       for (const span of open.values()) span.to = when
       open.clear()
     }
+    if (event !== 'message') return
+    if (data.messageType === 'assistant') {
+      spans.push({ key: `m${seq}`, label: t.step(data.step), kind: 'model', from: since, to: when, seq })
+      since = when
+      for (const { id, name } of data.content.filter((block) => block.type === 'tool_use')) {
+        const span: Span = { key: id, label: name, kind: 'tool', from: when, to: now, seq }
+        open.set(id, span)
+        spans.push(span)
+      }
+    }
+    const span = 'toolUseId' in data && open.get(data.toolUseId)
+    if (span && data.messageType === 'approval') span.kind = 'wait'
+    if (data.messageType !== 'tool_result') return
+    if (span) span.to = when
+    open.delete(data.toolUseId)
+    since = when
   }
+
+  for (const event of events) add(event)
   if (!run.completedAt && run.status === 'running' && !open.size) {
     spans.push({ key: 'now', label: t.model_, kind: 'model', from: since, to: now, seq: events.at(-1)?.seq ?? 0 })
   }
