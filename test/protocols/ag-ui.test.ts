@@ -135,6 +135,26 @@ describe('a client of AG-UI', () => {
     expect(rest.filter(({ type }) => type === 'TOOL_CALL_RESULT')).toHaveLength(2)
   })
 
+  it('decides the approvals of one run at a time', async () => {
+    const { id } = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
+    const interrupts: { id: string }[] = []
+    for (const text of ['one', 'two']) {
+      model().script({ toolCalls: [call('echo', { text })] })
+      const { outcome } = (await run(connect(id), text)).at(-1) as unknown as {
+        outcome: { interrupts: [{ id: string }] }
+      }
+      interrupts.push(outcome.interrupts[0])
+    }
+    const payload = { approved: true }
+    const resume = interrupts.map(({ id: interruptId }) => ({ interruptId, status: 'resolved', payload }))
+    const body = { threadId: 't', runId: 'r', messages: [], tools: [], context: [], resume }
+    const answer = await request(server(), 'POST', `/api/v1/agents/${id}/ag-ui`, { body })
+    expect(answer).toMatchObject({ status: 400, body: { message: 'The decisions belong to several runs' } })
+    const pending = await request(server(), 'GET', '/api/v1/approvals?status=pending')
+    const ids = pending.body.approvals.map((approval: { id: string }) => approval.id)
+    expect(ids).toEqual(expect.arrayContaining(interrupts.map((one) => one.id)))
+  })
+
   it('calls its own tools', async () => {
     const client = connect()
     const tools = [{ name: 'weather', description: 'Weather', parameters: { type: 'object', properties: {} } }]

@@ -444,6 +444,17 @@ describe('a named conversation', () => {
     expect(new Set(both.map(({ response }) => response.headers.get('x-execution-id'))).size).toBe(1)
   })
 
+  it('takes the turns of a client that has more of them than the session', async () => {
+    const name = crypto.randomUUID()
+    const first = await say(name, user('One'))
+    const elsewhere = [user('Two'), assistant('Another model said this.')]
+    await say(name, user('One'), assistant(first.text), ...elsewhere, user('Three'))
+    expect(asked()?.slice(1)).toEqual([
+      ...['user: One', `assistant: ${first.text}`, 'user: Two'],
+      ...['assistant: Another model said this.', 'user: Three'],
+    ])
+  })
+
   it('answers another question than the one that is being answered', async () => {
     const name = crypto.randomUUID()
     const gate = Promise.withResolvers<void>()
