@@ -464,6 +464,22 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     const drawn = () => page.evaluate(() => document.documentElement.dataset.drawn ?? '')
     await expect.poll(drawn).toMatch(/\b0;1;/)
     expect(await drawn()).not.toMatch(/\d[.,]\d/)
+    await page.emulateMedia({ forcedColors: 'active' })
+    await page.reload()
+    await page.locator('canvas').waitFor()
+    await page.evaluate(() => {
+      const { stroke } = CanvasRenderingContext2D.prototype
+      const colours = new Set<unknown>()
+      CanvasRenderingContext2D.prototype.stroke = function (...given: unknown[]) {
+        if (this.lineWidth > 1) colours.add(this.strokeStyle)
+        Reflect.apply(stroke, this, given)
+      }
+      Object.assign(document, { strokes: colours })
+    })
+    await page.setViewportSize({ width: 900, height: 800 })
+    // One of the input, and one of the output.
+    await expect.poll(() => page.evaluate(() => (document as { strokes?: Set<unknown> }).strokes?.size)).toBe(2)
+    await page.emulateMedia({ forcedColors: null })
     await leave(page)
   })
 

@@ -25,6 +25,8 @@ export function Chart({ dates, lines }: { dates: readonly string[]; lines: reado
       return getComputedStyle(probe).color
     }
     const [ink, line] = [resolve('--color-soft'), resolve('--color-line')]
+    // A high-contrast theme would give all lines the colour of texts.
+    probe.style.setProperty('forced-color-adjust', 'none')
     const series = lines.map(({ name, colour }) => {
       const stroke = resolve(colour)
       return {
