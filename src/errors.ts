@@ -203,6 +203,10 @@ export const notFound = (
 const PATH_ADVICE: readonly (readonly [path: RegExp, detail: string])[] = [
   [/\/\//, 'The path has two slashes in a row. Leave one out, for example at the end of the base URL.'],
   [/\/(?:chat\/completions|responses|models)$/, 'The base URL for clients of OpenAI is /openai/v1.'],
+  [
+    /^\/openai\/v1\/conversations(?:\/|$)/,
+    'A conversation begins with the first response that names it: send a name of your choice as `conversation`.',
+  ],
   [/^\/openai(?:\/|$)/, 'Clients of OpenAI find models, chat/completions and responses under /openai/v1.'],
   [/^\/(?:a2a|\.well-known\/agent)\b/, 'The card of an agent is at /a2a/agents/{id}/.well-known/agent-card.json.'],
   [/^\/(?:mcp|sse)\b/, 'MCP clients use Streamable HTTP at /mcp, or at /mcp/agents/{id} for one agent.'],

@@ -1,4 +1,5 @@
 import { createOpenResponses } from '@ai-sdk/open-responses'
+import { createOpenAI } from '@ai-sdk/openai'
 import { generateText, streamText } from 'ai'
 import OpenAI from 'openai'
 import { describe, expect, it } from 'vitest'
@@ -322,7 +323,7 @@ describe('a response', () => {
   it('shows why a run failed', async () => {
     const refusal = { error: { status: 400, message: 'No such thing' } }
     model().script(refusal, refusal, refusal)
-    await expect(create()).rejects.toMatchObject({ status: 500, message: expect.stringContaining('No such thing') })
+    await expect(create()).rejects.toMatchObject({ status: 400, message: expect.stringContaining('No such thing') })
     // LangChain ignores `response.failed`, but not the error that the library throws.
     const body = { model: agent, input: 'Hi', stream: true } as const
     const message = expect.stringContaining('No such thing')
@@ -348,6 +349,12 @@ describe('a response', () => {
     const result = streamText({ model: provider(agent), prompt: 'Bye' })
     expect(await result.text).toBe('Good night.')
     expect(await result.reasoningText).toBe('Hm.')
+  })
+
+  it('serves the provider of OpenAI in the AI SDK if the agent calls its tools', async () => {
+    const provider = createOpenAI({ baseURL: `${server().url}/openai/v1`, apiKey: server().token })
+    model().script({ toolCalls: [call('echo', { text: 'x' })] }, { tokens: 'Done.' })
+    expect((await generateText({ model: provider(agent), prompt: 'Hello' })).text).toBe('Done.')
   })
 
   it('is a run of the service like any other', async () => {

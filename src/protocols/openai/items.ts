@@ -6,6 +6,9 @@ import { customInputOf, type Part } from '../shared/run-parts.ts'
 /** An item of a response, as the Open Responses specification has it; the service's own kinds begin with `muster:`. */
 export type Item = { id: string; type: string } & Fields
 
+/** Returns whether an item is of one of the service's own kinds. */
+export const isOwn = ({ type }: Pick<Item, 'type'>): boolean => type.startsWith('muster:')
+
 /** An event of a response without its number. */
 export type ItemEvent = { type: string } & Fields
 

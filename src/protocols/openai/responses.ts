@@ -25,6 +25,7 @@ import { type ClientConversation, createTurns, readArguments } from '../shared/t
 import { Content, contentOf, textOf } from './content.ts'
 import type { Asking } from './door.ts'
 import { previousNotFound, toErrorEvent, toOpenAIError } from './errors.ts'
+import { isOwn } from './items.ts'
 import { checkName, conversationName } from './names.ts'
 import { type Echo, echoOf, type ResponseRef, readResponseId, toResponseId } from './response.ts'
 import { followResponse, readResponse } from './response-stream.ts'
@@ -72,8 +73,12 @@ export async function createResponse({ context, actor, req, res }: Asking): Prom
     const code = state.error.code as ErrorCode
     throw chatFailed({ code, detail: row.error ?? state.error.message, executionId: row.id })
   }
-  sendJson(res, 200, response)
+  const output = isStrict(req) ? response.output.filter((item) => !isOwn(item)) : response.output
+  sendJson(res, 200, { ...response, output })
 }
+
+/** Returns whether a client refuses a whole response with an item of a type that it does not know, as the AI SDK does. */
+const isStrict = ({ headers }: IncomingMessage): boolean => /\bai-sdk\b/.test(headers['user-agent'] ?? '')
 
 /** Waits until a response has ended, or its caller has gone. */
 async function waitFor({ deps, streamTo }: Context, actor: Actor, ref: ResponseRef): Promise<void> {
