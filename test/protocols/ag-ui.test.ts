@@ -99,6 +99,20 @@ describe('a client of AG-UI', () => {
     },
   )
 
+  it('gets the calls of a step without text as a message of their own', async () => {
+    const client = connect()
+    model().script(
+      { tokens: 'Wait.', toolCalls: [call('echo', { text: 'x' })] },
+      { toolCalls: [call('echo', { text: 'y' })] },
+      { tokens: 'Done.' },
+    )
+    const events = await run(client, 'Hello')
+    const parents = events.flatMap(({ type, parentMessageId }) => (type === 'TOOL_CALL_START' ? [parentMessageId] : []))
+    expect(new Set(parents).size).toBe(2)
+    const roles = client.messages.map(({ role }) => role)
+    expect(roles).toEqual(['user', 'assistant', 'tool', 'assistant', 'tool', 'assistant'])
+  })
+
   it('decides no approval with a token that lacks the scope', async () => {
     const { id } = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
     model().script({ toolCalls: [call('echo', { text: 'x' })] })

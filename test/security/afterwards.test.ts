@@ -75,6 +75,20 @@ describe('a run', () => {
     expect(await run(others.colleague, { id: shared.agent, chatId: shared.chat })).not.toContain(CANARY)
   })
 
+  test('learns nothing that its agent was told in the same chat while it was private', async () => {
+    const make = maker(lab.server, victim)
+    const shared = await everything(lab.server, victim, 'open')
+    const id = await make.agent({ visibility: 'private', canary: 'open' })
+    await make.run({ canary: CANARY }, { id, chatId: shared.chat })
+    await make.does('agents.update', { id, visibility: 'organization' })
+    const message = 'What did I miss?'
+    for (const before of ['none', message]) {
+      const seen = await run(others.colleague, { id, chatId: shared.chat, message })
+      expect(seen).not.toContain(CANARY)
+      expect(seen.split(message).length > 2).toBe(before === message)
+    }
+  })
+
   test.each(OTHERS)('of %s finds nothing by any id that its model names, as if it never existed', async (_, who) => {
     const make = maker(lab.server, victim)
     const theirs: Ids = await everything(lab.server, victim, CANARY)

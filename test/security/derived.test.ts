@@ -127,6 +127,9 @@ describe('things made with a key', () => {
     }
     const events = await server.service.deps.db.auditEvent.findMany({ where: { target: missionId } })
     expect(events.map(({ tokenId }) => tokenId)).toEqual([second.id])
+    const changed = { body: { title: 'N' }, token: admin.token }
+    expect((await request(server, 'PATCH', `/api/v1/missions/${missionId}`, changed)).status).toBe(200)
+    expect((await get(who, `/missions/${missionId}`)).mission.tokenId).toBe(second.id)
   })
 
   it('call no tool after the key is revoked, unless a mission runs', async () => {
