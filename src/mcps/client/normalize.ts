@@ -181,39 +181,45 @@ function toTools(given: unknown) {
   return Object.entries(given).flatMap(([name, tool]) => toTool(isObject(tool) && { name, ...tool }))
 }
 
-/**
- * Converts the description of a tool. One without a schema, or without its type, accepts an object. The schema may be
- * JSON text, or stand in the field of a model's API.
- */
+/** Converts the description of a tool. Returns none for one without a name, or whose inputs are no object. */
 function toTool(given: unknown) {
   if (!isObject(given)) return []
   // Nested, as models' APIs have it.
   const described = given.type === 'function' && isObject(given.function) ? given.function : given
-  const { name, inputSchema, input_schema, parameters, execution } = described
-  const { annotations } = described
+  const { name, execution, annotations } = described
+  const inputSchema = inputSchemaOf(described)
+  if (!isText(name) || !inputSchema) return []
   const description = [described.description, described.title, isObject(annotations) && annotations.title].find(isText)
-  const schemaOrText = inputSchema ?? input_schema ?? parameters ?? {}
-  const stated = isText(schemaOrText) ? parseJson(schemaOrText) : schemaOrText
-  // PHP sends an empty list for an empty object.
-  const schema = stated === true || isEmptyList(stated) ? {} : stated
-  if (!isText(name) || !isObject(schema) || isTooDeep(schema)) return []
-  const { type: kind = 'object', properties, required, ...others } = withoutNull(schema)
-  // Some servers leave the type of a tool without inputs empty.
-  const type = kind === '' || kind === 'null' ? 'object' : kind
-  if (isProperties(schema)) return toTool({ ...described, inputSchema: { type: 'object', properties: schema } })
-  if (![type].flat().some((one) => isText(one) && one.toLowerCase() === 'object')) return []
-  if (properties !== undefined && !isObject(properties) && !isEmptyList(properties)) return []
-  const names = Array.isArray(required) ? required.filter(isText) : []
   return {
     name,
     ...(description !== undefined && { description }),
     ...(isObject(execution) && execution.taskSupport === 'required' && { execution: { taskSupport: 'required' } }),
-    inputSchema: {
-      ...others,
-      type: 'object',
-      ...(isObject(properties) && { properties }),
-      ...(names.length && { required: names }),
-    },
+    inputSchema,
+  }
+}
+
+/**
+ * Returns the input schema of a tool; null if its inputs are no object. A tool without a schema, or without its type,
+ * accepts an object. The schema may be JSON text, or stand in the field of a model's API.
+ */
+function inputSchemaOf({ inputSchema, input_schema, parameters }: Fields): Fields | null {
+  const given = inputSchema ?? input_schema ?? parameters ?? {}
+  const stated = isText(given) ? parseJson(given) : given
+  // PHP sends an empty list for an empty object.
+  const schema = stated === true || isEmptyList(stated) ? {} : stated
+  if (!isObject(schema) || isTooDeep(schema)) return null
+  if (isProperties(schema)) return inputSchemaOf({ inputSchema: { type: 'object', properties: schema } })
+  const { type: kind = 'object', properties, required, ...others } = withoutNull(schema)
+  // Some servers leave the type of a tool without inputs empty.
+  const type = kind === '' || kind === 'null' ? 'object' : kind
+  if (![type].flat().some((one) => isText(one) && one.toLowerCase() === 'object')) return null
+  if (properties !== undefined && !isObject(properties) && !isEmptyList(properties)) return null
+  const names = Array.isArray(required) ? required.filter(isText) : []
+  return {
+    ...others,
+    type: 'object',
+    ...(isObject(properties) && { properties }),
+    ...(names.length && { required: names }),
   }
 }
 

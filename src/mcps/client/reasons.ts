@@ -120,21 +120,31 @@ export function isUnwritten(error: unknown): boolean {
 /** Returns the public reason of an error on the wire, or null for an unknown one. */
 export function causeIn(error: unknown, clean: Clean): string | null {
   for (const cause of causesOf(error)) {
-    if (cause instanceof ForbiddenAddress) return 'its address is not allowed'
-    if (cause instanceof BadAnswer || cause instanceof AuthorizationProblem) return cause.message
-    if (cause instanceof ProxyFailed) return cause.message.replace(/^T/, 't')
-    if (cause.name === 'HTTPParserError') return 'its answer is not HTTP/1.1: is this its port?'
-    if (cause.message === 'bad port') return 'its port is one that HTTP clients do not use'
-    if (cause instanceof SyntaxError || cause.name === 'ZodError') return NO_MESSAGE
-    const version = /protocol version is not supported: (.*)/s.exec(cause.message)?.[1]
-    if (version) return `it speaks version ${clean(version, 30)} of the protocol, which is not supported`
-    if (cause.name === 'TimeoutError') return LATE
-    const { code } = cause as { code?: unknown }
-    if (typeof code === 'string' && CAUSES[code]) return CAUSES[code]
-    if (typeof code === 'string' && /^(?:Z_|ZSTD_|ERR__ERROR_)/.test(code)) return FALSE_ENCODING
-    if (typeof code === 'string' && /^(?:ERR_(?:SSL|TLS)|CERT_)/.test(code)) return `TLS failed (${code})`
+    const reason = ofKind(cause, clean) ?? ofCode((cause as NodeJS.ErrnoException).code)
+    if (reason !== null) return reason
   }
   return null
+}
+
+/** Returns the reason of an error that its class, name or message tells. */
+function ofKind(cause: Error, clean: Clean): string | null {
+  const { name, message } = cause
+  if (cause instanceof ForbiddenAddress) return 'its address is not allowed'
+  if (cause instanceof BadAnswer || cause instanceof AuthorizationProblem) return message
+  if (cause instanceof ProxyFailed) return message.replace(/^T/, 't')
+  if (name === 'HTTPParserError') return 'its answer is not HTTP/1.1: is this its port?'
+  if (message === 'bad port') return 'its port is one that HTTP clients do not use'
+  if (cause instanceof SyntaxError || name === 'ZodError') return NO_MESSAGE
+  const version = /protocol version is not supported: (.*)/s.exec(message)?.[1]
+  if (version) return `it speaks version ${clean(version, 30)} of the protocol, which is not supported`
+  return name === 'TimeoutError' ? LATE : null
+}
+
+/** Returns the reason of an error code of Node. */
+function ofCode(code: unknown): string | null {
+  if (typeof code !== 'string') return null
+  if (/^(?:Z_|ZSTD_|ERR__ERROR_)/.test(code)) return FALSE_ENCODING
+  return CAUSES[code] ?? (/^(?:ERR_(?:SSL|TLS)|CERT_)/.test(code) ? `TLS failed (${code})` : null)
 }
 
 /** The words of frameworks and gateways for a `Host` header that they do not allow, against DNS rebinding. */
