@@ -52,6 +52,17 @@ describe('every door', () => {
     },
   )
 
+  it.each([
+    ['/openai/v1/chat/completions', { messages: [{ role: 'system', content: 'No question' }] }],
+    ['/openai/v1/responses', { input: 'Hi', previous_response_id: `resp_${everythingElse.execution}` }],
+  ])('%s counts no run for a request that it refuses', async (path, body) => {
+    const { token } = await server.member()
+    for (let count = 0; count < 4; count++) {
+      const { status } = await post(path, { model: agent, ...body }, token)
+      expect(status).toBeOneOf([400, 404])
+    }
+  })
+
   it.each(Object.entries(CASES))('%s counts as a request for RATE_LIMIT', async (name, { ask }) => {
     const { token } = await server.member()
     const statuses: number[] = []
