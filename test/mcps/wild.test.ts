@@ -524,7 +524,7 @@ it.each<[string, unknown]>([
     return true
   }
   const refused = await using(async () => {}).catch((error: unknown) => error)
-  expect(refused).toMatchObject({ told: 'it answered with the error -32603: No workspace is chosen' })
+  expect(refused).toMatchObject({ messageForPeople: 'it answered with the error -32603: No workspace is chosen' })
 })
 
 it('a list of tools ends at a page that the server refuses to show', async () => {
@@ -554,7 +554,7 @@ it.each<[string, number, { code: number; message: string }, string]>([
     return true
   }
   const refused = await using(async () => {}).catch((error: unknown) => error)
-  expect(refused).toMatchObject({ told: expect.stringContaining(reason) })
+  expect(refused).toMatchObject({ messageForPeople: expect.stringContaining(reason) })
   // The message goes to the log.
   expect(String(refused)).not.toContain(error.message)
 })
