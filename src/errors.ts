@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { causesOf } from './lib/causes.ts'
-import { isUnavailable, type Trouble, troubleIn } from './lib/database-errors.ts'
+import { isOfDatabase, isUnavailable, type Trouble, troubleIn } from './lib/database-errors.ts'
 import { adviseOn } from './lib/input-issues.ts'
 import { STATUS_CODES } from './lib/net/http.ts'
 import { toPrintable } from './lib/text.ts'
@@ -385,7 +385,8 @@ export function toAppError(error: unknown, input?: unknown): AppError {
       const [issue] = cause.issues
       return issue ? badRequest(issue.message, { detail: adviseOn(issue, input) }) : badRequest('Invalid input')
     }
-    if (isUnavailable(cause)) return databaseUnavailable(error, troubleIn(cause))
+    // Other servers that do not answer have the same codes.
+    if (isOfDatabase(cause) && isUnavailable(cause)) return databaseUnavailable(error, troubleIn(cause))
     // V8's error for JSON beyond half a gigabyte. Lists end long before that, see lib/page.ts.
     if (cause instanceof RangeError && cause.message === 'Invalid string length') return tooLong()
   }

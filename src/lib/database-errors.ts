@@ -49,6 +49,10 @@ export function isUnavailable(error: unknown): boolean {
   return DRIVER.test(own) || TLS.test(own) || MESSAGE.test(String(message))
 }
 
+/** Returns whether an error is one of Prisma's, or of the adapters of the databases. */
+export const isOfDatabase = (error: unknown): boolean =>
+  error instanceof Error && /^(PrismaClient|DriverAdapterError)/.test(error.name)
+
 /** Returns whether a unique key has the value already, in a model call or a raw statement. */
 export function isUniqueViolation(error: unknown): boolean {
   const { code, kind } = details(error)

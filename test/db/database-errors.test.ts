@@ -126,6 +126,11 @@ test('a disk that fails or is full is unavailable, and a start says what to look
   expect(explain(exhausted, {})).toMatch(/too many open files\. Raise the limit of open files/)
 })
 
+test('another server that does not answer is not taken for the database', () => {
+  const refused = Object.assign(new Error('connect ECONNREFUSED 10.0.0.9:443'), { code: 'ECONNREFUSED' })
+  expect(toAppError(new TypeError('fetch failed', { cause: refused }))).toMatchObject({ status: 500 })
+})
+
 /** A PostgreSQL that gets as far as the encryption: with a certificate, without one, or with its answers to plain text. */
 async function startGreeter(certificate: { key: string; cert: string } | null, answers = [UNENCRYPTED]) {
   const server = createServer((socket) => {
@@ -259,7 +264,7 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     const third = await failure(database.client.$transaction((tx) => tx.$queryRaw`SELECT 1`, { maxWait: 50 }))
     release.resolve()
     await Promise.all(held)
-    expect(isUnavailable(third)).toBe(true)
+    expect(toAppError(third).status).toBe(503)
   })
 
   test('a lost server counts as unavailability, and the same client works when the server is back', async () => {
@@ -287,6 +292,7 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
       await failure(openDatabase({ ...settings(), DATABASE_URL: url.replace('127.0.0.1', 'localhost') })),
     ]
     expect(errors.filter((error) => !isUnavailable(error))).toEqual([])
+    expect(errors.slice(0, 4).map((error) => toAppError(error).status)).toEqual([503, 503, 503, 503])
     await postgres.start()
     expect(await client.organization.count()).toBe(1)
   })

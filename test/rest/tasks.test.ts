@@ -1,3 +1,4 @@
+import { DriverAdapterError } from '@prisma/driver-adapter-utils'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { newToken } from '../../src/lib/token.ts'
@@ -807,7 +808,7 @@ describe('POST /tasks/{id}/execute', () => {
       const { id, executionId, asked } = await running()
       const { db, engine } = server.service.deps
       const { cancel } = engine
-      engine.cancel = () => Promise.reject(new Error('Connection terminated'))
+      engine.cancel = () => Promise.reject(new DriverAdapterError({ kind: 'ConnectionClosed' }))
       expect((await end(id)).status).toBe(503)
       engine.cancel = cancel
       const row = await db.execution.findUniqueOrThrow({ where: { id: executionId } })

@@ -10,7 +10,7 @@ import {
 import { Pool, type QueryConfig } from 'pg'
 import type { PrismaClient } from '../../../prisma/generated/postgresql/client.ts'
 import type { PrismaClient as SqliteClient } from '../../../prisma/generated/sqlite/client.ts'
-import { codeIn, isTimedOut } from '../../lib/database-errors.ts'
+import { codeIn, isLostConnection, isTimedOut, isUnavailable } from '../../lib/database-errors.ts'
 import { type FastPathDriver, POSTGRESQL, type Statement } from '../fast-path/index.ts'
 import { bounded, KEEP_ALIVE, TRANSACTION, withTimeout } from '../limits.ts'
 import { overrideMembers } from '../override-members.ts'
@@ -66,7 +66,7 @@ export async function postgresqlAdapter(
   const { translate } = await errorTranslator()
   /** Inspects and rethrows the error of a statement. */
   async function failed(error: unknown): Promise<never> {
-    const translated = await translate(error)
+    const translated = asDriverError(await translate(error))
     // A translated error of a certificate has lost its code.
     if (translated instanceof DriverAdapterError) onFailure(codeIn(error))
     passMark(error, translated)
@@ -114,6 +114,15 @@ async function errorTranslator() {
           (translated) => translated,
         )
   return { translate }
+}
+
+/** Gives the form of the adapter's errors to a failed connection that Prisma does not know, such as a pool's time-out. */
+function asDriverError(error: unknown): unknown {
+  if (error instanceof DriverAdapterError || !(error instanceof Error) || !isUnavailable(error)) return error
+  const { message: originalMessage, code: originalCode } = error as NodeJS.ErrnoException
+  const isLate = /time.?out/i.test(originalMessage)
+  const kind = isLostConnection(error) ? 'ConnectionClosed' : isLate ? 'SocketTimeout' : 'DatabaseNotReachable'
+  return new DriverAdapterError({ kind, originalMessage, ...(originalCode && { originalCode }) })
 }
 
 /** Lends the connections to Prisma's adapter, which accepts only a pool. */
