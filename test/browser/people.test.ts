@@ -416,11 +416,27 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
       await page.getByLabel('write_file').selectOption(mode)
       await page.getByRole('button', { name: 'Save' }).click()
     }
+    const change = (path: string, body: object) => request(server, 'PATCH', `/api/v1/${path}`, { body })
+    const other = [{ tool: 'web_fetch', mode: 'deny' }]
+    const takeTheirs = async () => {
+      await page.getByRole('group', { name: 'Their version and yours' }).getByText('web_fetch').waitFor()
+      await page.getByRole('button', { name: 'Take their version' }).click()
+      await expect.poll(() => page.getByLabel('web_fetch').inputValue()).toBe('deny')
+      await page.getByLabel('web_fetch').selectOption('allow')
+    }
+    await page.getByLabel('write_file').waitFor()
+    await change(`organizations/${orgId}/policy`, { builtInTools: other })
+    await choose('ask')
+    await takeTheirs()
     await choose('ask')
     await expect
       .poll(async () => (await request(server, 'GET', `/api/v1/organizations/${orgId}/policy`)).body.policy)
       .toMatchObject({ builtInTools: [{ tool: 'write_file', mode: 'ask' }] })
     await page.goto(`/app/spaces/${spaceId}?tab=attached`)
+    await page.getByLabel('write_file').waitFor()
+    await change(`spaces/${spaceId}`, { permissions: other })
+    await choose('deny')
+    await takeTheirs()
     await choose('deny')
     await expect
       .poll(async () => (await request(server, 'GET', `/api/v1/spaces/${spaceId}`)).body.space.permissions)

@@ -1,11 +1,12 @@
 import { useQuery } from '@tanstack/react-query'
 import { callMutation, type Input, type Output } from '../../api.ts'
+import { useEdits } from '../../components/edits.ts'
 import { Select } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
-import { useDraft } from '../../components/guard.ts'
+import { useGuard } from '../../components/guard.ts'
 import { Loaded } from '../../components/page.tsx'
 import { ToolModes } from '../../components/tool-modes.tsx'
-import { query, useAction } from '../../queries.ts'
+import { query, readNow, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { settings } from './texts.ts'
@@ -54,6 +55,8 @@ export function Policy() {
   )
 }
 
+const LABELS = { builtInTools: texts.toolModes.title }
+
 type ToolsProps = {
   id: string
   saved: Output<'organizations.getPolicy'>['policy']['builtInTools']
@@ -62,15 +65,22 @@ type ToolsProps = {
 
 /** The approval modes of the built-in tools in all runs. */
 function BuiltInTools({ id, saved, isReadOnly }: ToolsProps) {
-  const [builtInTools, setBuiltInTools, isChanged] = useDraft(saved)
-  const save = useAction(() => callMutation('organizations.updatePolicy', { id, builtInTools }), {
-    changes: ['organizations.'],
-    done: texts.saved,
-    quiet: true,
+  const { draft, edits, set, check } = useEdits({ builtInTools: saved }, LABELS, async () => {
+    const { policy } = await readNow('organizations.getPolicy', { id })
+    return { builtInTools: policy.builtInTools }
   })
+  const isChanged = 'builtInTools' in edits
+  useGuard(isChanged)
+  const save = useAction(
+    async () => {
+      await check()
+      return callMutation('organizations.updatePolicy', { id, ...edits })
+    },
+    { changes: ['organizations.'], done: texts.saved, quiet: true },
+  )
   return (
     <Form save={save} isReady={isChanged} isReadOnly={isReadOnly} className="mt-6">
-      <ToolModes help={t.toolsHelp} value={builtInTools} onChange={setBuiltInTools} />
+      <ToolModes help={t.toolsHelp} value={draft.builtInTools} onChange={(builtInTools) => set({ builtInTools })} />
     </Form>
   )
 }

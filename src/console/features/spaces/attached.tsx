@@ -1,9 +1,10 @@
 import { useState } from 'react'
 import { callMutation } from '../../api.ts'
+import { useEdits } from '../../components/edits.ts'
 import { Form } from '../../components/form.tsx'
-import { useDraft, useGuard } from '../../components/guard.ts'
+import { useGuard } from '../../components/guard.ts'
 import { ToolModes } from '../../components/tool-modes.tsx'
-import { useAction } from '../../queries.ts'
+import { readNow, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { AgentTicks } from '../agents/agent-picker.tsx'
 import { McpTicks, SkillTicks } from '../agents/attached-ticks.tsx'
@@ -28,35 +29,43 @@ function useIds(saved: readonly string[]) {
   return { added, removed, isChanged, ticks: { value, onChange } }
 }
 
+const LABELS = { permissions: texts.toolModes.title }
+
 /** The agents, skills, MCP servers and tool modes of a space, which apply to every run in it. */
 export function Attached({ space, isReadOnly }: { space: SpaceShape; isReadOnly: boolean }) {
   const agentIds = useIds(space.assignedAgents)
   const skillIds = useIds(space.skillIds)
   const mcpIds = useIds(space.pluginIds)
-  const [permissions, setPermissions, arePermissionsChanged] = useDraft(space.permissions)
-  const areIdsChanged = [agentIds, skillIds, mcpIds].some(({ isChanged }) => isChanged)
-  useGuard(areIdsChanged)
+  const { id, permissions } = space
+  const { draft, edits, set, check } = useEdits({ permissions }, LABELS, async () => {
+    const { space: now } = await readNow('spaces.get', { id })
+    return { permissions: now.permissions }
+  })
+  const isChanged = 'permissions' in edits || [agentIds, skillIds, mcpIds].some((ids) => ids.isChanged)
+  useGuard(isChanged)
   const save = useAction(
-    () =>
-      callMutation('spaces.update', {
-        id: space.id,
+    async () => {
+      await check()
+      return callMutation('spaces.update', {
+        id,
         addAgents: agentIds.added,
         removeAgents: agentIds.removed,
         addSkills: skillIds.added,
         removeSkills: skillIds.removed,
         addMcps: mcpIds.added,
         removeMcps: mcpIds.removed,
-        ...(arePermissionsChanged && { permissions }),
-      }),
+        ...edits,
+      })
+    },
     { changes: ['spaces.'], done: texts.saved, quiet: true },
   )
   return (
-    <Form save={save} isReady={areIdsChanged || arePermissionsChanged} isReadOnly={isReadOnly} className="max-w-3xl">
+    <Form save={save} isReady={isChanged} isReadOnly={isReadOnly} className="max-w-3xl">
       <p className="mb-4 text-soft">{t.attachedHelp}</p>
       <AgentTicks label={texts.nav.agents} empty={agents.emptyTitle} {...agentIds.ticks} />
       <SkillTicks {...skillIds.ticks} />
       <McpTicks {...mcpIds.ticks} />
-      <ToolModes help={t.permissionsHelp} value={permissions} onChange={setPermissions} />
+      <ToolModes help={t.permissionsHelp} value={draft.permissions} onChange={(permissions) => set({ permissions })} />
     </Form>
   )
 }
