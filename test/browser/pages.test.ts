@@ -385,6 +385,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
       const body = { path: `${folder}/${String(index).padStart(3, '0')}.md`, content: '' }
       await request(server, 'PUT', `/api/v1/spaces/${spaceId}/files/content`, { body })
     }
+    await create('agents', { name: '🦄', systemPrompt: 'x' })
     const { page } = await visit(browser, owner, `/app/spaces/${spaceId}?tab=chats`)
     await page.setViewportSize({ width: 375, height: 800 })
     const isWhole = (element: Element) => element.scrollWidth <= element.clientWidth
@@ -398,6 +399,8 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await page.getByRole('button', { name: '200.md' }).waitFor()
     await page.goto(`/app?agent=${agentId}`)
     await page.getByRole('heading', { name: 'Ask me' }).waitFor()
+    await page.goto('/app/agents')
+    await page.locator('[data-initials="🦄"]').waitFor()
     // A window of 1280 by 1024 pixels, enlarged to 400 %.
     await page.setViewportSize({ width: 320, height: 256 })
     await page.getByRole('button', { name: 'Open the navigation' }).click()

@@ -49,7 +49,7 @@ const SIZES = {
 export function Avatar({ name, size = 'medium' }: { name: string; size?: keyof typeof SIZES }) {
   let hue = 0
   for (const letter of name) hue = (hue * 31 + (letter.codePointAt(0) ?? 0)) % 360
-  const initials = (name.match(/[\p{L}\p{N}]+/gu) ?? ['?'])
+  const initials = (name.match(/[\p{L}\p{M}\p{N}]+/gu) ?? name.match(/\S/gu) ?? ['?'])
     .slice(0, 2)
     .map((word) => [...word][0])
     .join('')
