@@ -297,6 +297,26 @@ describe('a response', () => {
     expect(answer).toBe('Done.')
   })
 
+  it('says in the reasoning of its stream that a person must approve', async () => {
+    const { id } = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
+    const calls = ['x', 'y'].map((text) => ({ ...call('echo', { text }), id: text }))
+    model().script({ toolCalls: calls }, { tokens: 'Done.' })
+    const body = { model: id, input: 'Hi', stream: true } as const
+    const events: Event[] = []
+    for await (const event of await clientOf().responses.create(body)) {
+      events.push(event)
+      if (event.type !== 'response.output_item.done' || !event.item.id?.startsWith('apr_')) continue
+      const path = `/api/v1/approvals/${event.item.id.slice(4)}/approve`
+      await request(server(), 'POST', path, { body: {} })
+    }
+    expect(misfits(events)).toEqual([])
+    const notes = events.flatMap((event) => (event.type === 'response.reasoning_summary_text.done' ? event.text : []))
+    expect(notes).toEqual([expect.stringMatching(/^The run waits until a person approves .+\/app\/approvals\.\n$/)])
+    const { response } = events.at(-1) as OpenAI.Responses.ResponseCompletedEvent
+    expect(response.output.map(({ type }) => type as string)).not.toContain('reasoning')
+    expect((await clientOf().responses.retrieve(response.id)).output).toEqual(response.output)
+  })
+
   it('answers in JSON that fits a schema', async () => {
     model().script({ tokens: '{"city":"Rome"}' })
     const schema = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] }

@@ -5,7 +5,7 @@ import type { Fields } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import { frame } from '../shared/frames.ts'
 import { asksPerson, type ClientCall, customInputOf, failureText, followParts, type Part } from '../shared/run-parts.ts'
-import { waitOf } from '../shared/wait.ts'
+import { noteOf } from '../shared/wait.ts'
 import { RUN_ERROR, toOpenAICode } from './errors.ts'
 
 // The answers of chat completions: whole, and in chunks.
@@ -117,7 +117,7 @@ export async function* toChunks(
     let text = ''
     for (const part of parts) {
       // Clients show the reasoning to the person. It is no part of the answer.
-      const change = asksPerson(part) ? { reasoning_content: `${noteOf(deps, part)}.\n` } : toDeltas(part)
+      const change = asksPerson(part) ? { reasoning_content: noteOf(deps, part) } : toDeltas(part)
       if (change) text += delta(change)
       if (part.type === 'failed' || part.type === 'cancelled') {
         const error = { message: failureText(part), type: RUN_ERROR, param: null, code: toOpenAICode(part.code) }
@@ -134,9 +134,6 @@ export async function* toChunks(
     yield text
   }
 }
-
-const noteOf = (deps: Deps, { type }: Part): string =>
-  waitOf(deps, type === 'approval' ? 'approval' : 'authorization').text
 
 const tokensOf = (usage: { input_tokens: number; output_tokens: number }) => ({
   inputTokens: usage.input_tokens,

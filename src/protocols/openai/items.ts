@@ -1,7 +1,7 @@
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Overrides } from '../../executions/engine/queue/accept.ts'
 import type { Fields } from '../../lib/unknown.ts'
-import { customInputOf, type Part } from '../shared/run-parts.ts'
+import { asksPerson, customInputOf, type Part } from '../shared/run-parts.ts'
 
 /** An item of a response, as the Open Responses specification has it; the service's own kinds begin with `muster:`. */
 export type Item = { id: string; type: string } & Fields
@@ -30,13 +30,20 @@ const summaryText = (text: string) => ({ type: 'summary_text', text })
 /** Parts that start another item, or their step anew. */
 const STARTS: ReadonlySet<Part['type']> = new Set(['text-start', 'reasoning-start', 'tool-call', 'reset'])
 
+/** Type of the items for calls that a person must approve. */
+const APPROVAL = 'muster:approval_request'
+
 /** Number of places in the output that a restart leaves out, more than a step has items. */
 const LOST = 1000
 
 /**
  * Creates a reader of the items of a run. The ids and the order of the items are the same each time that it is read.
+ * `noteOf`: what a person reads if the run begins to wait for one.
  */
-export function createItemReader({ id: executionId, overrides }: Pick<ExecutionRow, 'id' | 'overrides'>): ItemReader {
+export function createItemReader(
+  { id: executionId, overrides }: Pick<ExecutionRow, 'id' | 'overrides'>,
+  noteOf: (part: Part) => string,
+): ItemReader {
   const { clientTools = [] } = overrides as Overrides
   const items: Open[] = []
   const calls = new Map<string, Open>()
@@ -91,6 +98,18 @@ export function createItemReader({ id: executionId, overrides }: Pick<ExecutionR
     text = ''
     const part = { ...place(open), summary_index: 0, part: summaryText('') }
     return [...events, { type: 'response.reasoning_summary_part.added', ...part }]
+  }
+
+  /** Tells a person in the reasoning what the run waits for, unless it did so. The response itself has no such item. */
+  function tell(part: Part): ItemEvent[] {
+    if (!asksPerson(part) || items.at(-1)?.item.type === APPROVAL) return []
+    const started = startReasoning(`wait_${nextIndex}`)
+    const open = items.at(-1)!
+    text = noteOf(part)
+    const delta = { type: 'response.reasoning_summary_text.delta', ...place(open), summary_index: 0, delta: text }
+    open.isVoid = true
+    current = null
+    return [...started, delta, ...endReasoning(open)]
   }
 
   function endReasoning(open: Open): ItemEvent[] {
@@ -187,7 +206,7 @@ export function createItemReader({ id: executionId, overrides }: Pick<ExecutionR
       case 'approval': {
         const { approvalId, id: callId, name, input } = part
         const fields = { approval_id: approvalId, call_id: callId, name, arguments: JSON.stringify(input) }
-        const { open, events } = add({ id: `apr_${approvalId}`, type: 'muster:approval_request', ...fields })
+        const { open, events } = add({ id: `apr_${approvalId}`, type: APPROVAL, ...fields })
         return [...events, ...end(open)]
       }
       case 'reset':
@@ -198,7 +217,7 @@ export function createItemReader({ id: executionId, overrides }: Pick<ExecutionR
   }
 
   return {
-    read: (part) => [...(STARTS.has(part.type) ? endText('completed') : []), ...convert(part)],
+    read: (part) => [...(STARTS.has(part.type) ? endText('completed') : []), ...tell(part), ...convert(part)],
     finish: (isCut) => [
       ...endText(isCut ? 'incomplete' : 'completed'),
       ...items.flatMap((open) => (open.isDone ? [] : end(open, incomplete(open)))),

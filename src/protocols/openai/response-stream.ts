@@ -3,6 +3,7 @@ import type { Deps } from '../../deps.ts'
 import { metaEvent, readEvents, terminalEvent } from '../../executions/engine/events/events.ts'
 import type { ExecutionEvent } from '../../wire.ts'
 import { createPartReader, followParts, type Part } from '../shared/run-parts.ts'
+import { noteOf } from '../shared/wait.ts'
 import { RUN_ERROR, toErrorEvent, toResponseCode } from './errors.ts'
 import { createItemReader, type ItemEvent } from './items.ts'
 import { type ResponseRef, type State, toResponse } from './response.ts'
@@ -48,9 +49,9 @@ function endOf(part: Part, row: ResponseRef['row']): State | null {
 }
 
 /** Reads a response: feeds the parts of its run, and returns its events and, at its end, its state. */
-function createResponseReader(ref: ResponseRef) {
+function createResponseReader(deps: Pick<Deps, 'settings'>, ref: ResponseRef) {
   const { row, after } = ref
-  const items = createItemReader(row)
+  const items = createItemReader(row, (part) => noteOf(deps, part))
   let state: State | null = null
   let count = 0
   let lastSeq = 0
@@ -100,7 +101,7 @@ export async function* followResponse(
   ref: ResponseRef,
   streamTo: (actor: Actor) => AbortSignal,
 ): AsyncGenerator<ResponseEvent[]> {
-  const reader = createResponseReader(ref)
+  const reader = createResponseReader(deps, ref)
   yield reader.begin()
   for await (const parts of followParts(actor, deps, ref.row, streamTo)) {
     if (parts.some(({ type, seq }) => type === 'client-tools' && seq > ref.after)) {
@@ -114,15 +115,15 @@ export async function* followResponse(
 }
 
 /** Reads a response as it is stored now. */
-export async function readResponse({ db }: Pick<Deps, 'db'>, ref: ResponseRef) {
+export async function readResponse(deps: Pick<Deps, 'db' | 'settings'>, ref: ResponseRef) {
   const { row } = ref
   const toParts = createPartReader(row)
-  const reader = createResponseReader(ref)
+  const reader = createResponseReader(deps, ref)
   const feed = (event: ExecutionEvent) => {
     for (const part of toParts(event)) reader.read(part)
   }
   feed(metaEvent(row))
-  for await (const events of readEvents(db, row.id, 0)) for (const event of events) feed(event)
+  for await (const events of readEvents(deps.db, row.id, 0)) for (const event of events) feed(event)
   const terminal = terminalEvent(row)
   if (terminal) feed(terminal)
   const status = row.status === 'pending' && row.attempt === 0 ? 'queued' : 'in_progress'

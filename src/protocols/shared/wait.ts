@@ -106,6 +106,10 @@ export function waitOf({ settings }: Pick<Deps, 'settings'>, waitingFor: Run['wa
       }
 }
 
+/** Returns a sentence about the wait that begins with a part, for the person who reads a stream. */
+export const noteOf = (deps: Pick<Deps, 'settings'>, { type }: Part): string =>
+  `${waitOf(deps, type === 'approval' ? 'approval' : 'authorization').text}.\n`
+
 /** Returns a sentence for the parts of a run that a person wants to know of. */
 export function messageOf(part: Part): string | null {
   switch (part.type) {
