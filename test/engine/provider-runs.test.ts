@@ -507,6 +507,15 @@ it("a model of others behind Anthropic's API gets its thinking back without a si
     expect(execution.status).toBe('completed')
     expect(requests[1]!.body.messages.at(-2).content[0]).toEqual(first)
   }
+  const busy = { status: 503, headers: { 'retry-after-ms': '1' }, body: anthropic.error('busy') }
+  const { row } = await run([anthropic.call(), busy, busy, busy, anthropic.text('Done.')], anthropic.model, {
+    fallbackModels: ['anthropic/glm-5'],
+  })
+  server.script(anthropic.text('More.'))
+  const body = { message: 'More', sessionId: row.sessionId, model: 'anthropic/glm-5' }
+  await request(toolLab.lab.server, 'POST', `/api/v1/agents/${row.agentId}/execute`, { body })
+  expect(server.requests.at(-1)!.text).toContain('Let me see.')
+  expect(server.requests.at(-1)!.text).not.toContain('Hm.')
 })
 
 it("a model of others behind Anthropic's API may answer with 32,000 tokens, unless it refuses", async () => {

@@ -156,9 +156,11 @@ export function replayOf(steps: readonly Step[], last: readonly ReplyPart[], mod
   if (!steps.length && !last.some(({ type }) => type === 'reasoning')) return null
   // Avoids serializing a value that is too long.
   if (replies.some(({ parts }) => textOf(parts).length > MAX_REPLAY)) return null
-  // A model refuses the fields of the one that answered before it.
+  // A model refuses the fields of the one that answered before it, whose reasoning it did not write.
   const isOwn = (author: string | null) => author === null || author === model
-  const written = replies.map(({ parts, model: author }) => parts.map((part) => shortened(part, isOwn(author))))
+  const written = replies.map(({ parts, model: author }) =>
+    (isOwn(author) ? parts : parts.filter(({ type }) => type !== 'reasoning').map(withoutFields)).map(shortened),
+  )
   const replay: Replay = { model, steps: written }
   const json = JSON.stringify(replay)
   return json.length > MAX_REPLAY ? null : json
@@ -175,12 +177,13 @@ export function reasoningOf(steps: readonly Step[], last: readonly ReplyPart[]):
   return texts.length ? cut(texts.join('\n\n'), MAX_REASONING) : null
 }
 
-function shortened(part: ReplyPart, isOwn: boolean): ReplyPart {
-  const { providerOptions, ...plain } = part
-  const kept = { ...plain, ...(isOwn && keepsFields(part) && { providerOptions }) } as ReplyPart
+function shortened(part: ReplyPart): ReplyPart {
+  const kept = keepsFields(part) ? part : withoutFields(part)
   if (kept.type === 'tool-call') return { ...kept, input: {} }
   return kept.type === 'reasoning' ? { ...kept, text: cut(kept.text, MAX_THINKING) } : kept
 }
+
+const withoutFields = ({ providerOptions, ...part }: ReplyPart): ReplyPart => part
 
 /** Returns whether later turns have the provider's fields of a part. Anthropic refuses a signature of a shortened text. */
 function keepsFields({ providerOptions, ...part }: ReplyPart): boolean {
