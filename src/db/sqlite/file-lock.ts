@@ -93,7 +93,8 @@ const codeOf = (error: unknown): string => String((error as NodeJS.ErrnoExceptio
 /** Advice on a disk or a process that has nothing left, as a sentence after a blank; empty for other errors. */
 export const shortageAdvice = (error: unknown): string => {
   const code = codeOf(error)
-  if (/^(?:ENOSPC|EDQUOT)$/.test(code)) return ' Free space on its disk: df -h shows the space, and df -i the inodes.'
+  if (/^(?:ENOSPC|EDQUOT|SQLITE_FULL)$/.test(code))
+    return ' Free space on its disk: df -h shows the space, and df -i the inodes.'
   return /^E[MN]FILE$/.test(code) ? ' Raise the limit of open files (ulimit -n).' : ''
 }
 
