@@ -56,6 +56,8 @@ function createState(): ChatState<UIMessage> {
   return state
 }
 
+const messageOf = (text: string) => ({ id: 'm', role: 'user', parts: [{ type: 'text', text }] })
+
 const startChat = (id: string, options: object = {}, to = agent, body = {}) =>
   new TestChat({ id, transport: transportTo(to, body), ...options })
 
@@ -213,6 +215,28 @@ describe('a chat of the AI SDK', () => {
     await chat.sendMessage({ text: 'Hello' })
     await expect.poll(() => textsOf(chat.lastMessage)).toEqual(['tool-weather', 'Warm.'])
     expect(model().requests.at(-1)?.body.messages.at(-1)).toMatchObject({ role: 'tool', content: '{"degrees":21}' })
+  })
+
+  it.each([
+    ['answers again', { trigger: 'regenerate-message' }, ' answer'],
+    ['ends the answer in progress for another message', { message: messageOf('Two') }, 'Execution was cancelled'],
+  ])('%s, as its page asks', async (_, fields, end) => {
+    const gate = Promise.withResolvers<void>()
+    const id = crypto.randomUUID()
+    const post = (more: object = {}) =>
+      fetch(`${server().url}/api/v1/agents/${agent}/chat`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${server().token}`, 'content-type': 'application/json' },
+        body: JSON.stringify({ id, messages: [messageOf('One')], ...more }),
+      })
+    model().script({ tokens: ['Slow', gate.promise, ' answer'] }, { tokens: 'Anew.' })
+    const isAsked = model().request(model().requests.length)
+    const first = await post()
+    await isAsked
+    const other = await post(fields)
+    gate.resolve()
+    expect(await other.text()).toContain('Anew.')
+    expect(await first.text()).toContain(end)
   })
 
   it('refuses a request without a message, and one without permission to run the agent', async () => {
