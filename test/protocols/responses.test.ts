@@ -149,8 +149,12 @@ describe('a response', () => {
 
   it('of Codex belongs to its thread, and a repeated request joins its run', async () => {
     const options = { headers: { 'Thread-Id': crypto.randomUUID() } }
+    const surroundings = { role: 'user' as const, content: '<environment_context>' }
     const ask = (content: string, before: OpenAI.Responses.ResponseInput = []) =>
-      clientOf().responses.create({ model: agent, input: [...before, { role: 'user', content }] }, options)
+      clientOf().responses.create(
+        { model: agent, input: [surroundings, ...before, { role: 'user', content }] },
+        options,
+      )
     const gate = Promise.withResolvers<void>()
     model().script({ tokens: ['One', gate.promise, '.'] }, { tokens: 'Two.' })
     const arrival = model().request(model().requests.length)
@@ -165,6 +169,8 @@ describe('a response', () => {
       { role: 'assistant', content: 'One.' },
     ])
     expect([two.output_text, two.conversation]).toEqual(['Two.', one.conversation])
+    const { chats } = (await request(server(), 'GET', '/api/v1/chats?limit=1')).body
+    expect(chats[0].title).toBe('First')
   })
 
   it('lists the message that it answers', async () => {

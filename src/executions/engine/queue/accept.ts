@@ -230,7 +230,8 @@ export const chatTitleOf = (message: string): string => toTitle(message, TITLE_L
 
 async function createChat(tx: Tx, request: NamedRequest, row: ExecutionRow, now: Date): Promise<void> {
   const { mission, conversation } = request
-  const message = conversation.given?.find((turn) => turn.message !== null)?.message ?? request.message
+  // Agent clients begin with messages about their surroundings, which have no answer.
+  const message = conversation.given?.find((turn) => turn.message && turn.answer)?.message ?? request.message
   const { chatId: id, spaceId, sessionId, userId: ownerId } = row
   const title = mission ? (toTitle(mission.title, MISSION_TITLE_LENGTH) ?? NO_TITLE) : chatTitleOf(message)
   const run = mission && { missionId: mission.id, runNumber: mission.runNumber }
