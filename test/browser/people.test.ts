@@ -369,13 +369,20 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     const { agents } = (await request(server, 'GET', '/api/v1/agents?search=clerk')).body
     expect(agents).toMatchObject([{ history: 'summarize', output: { schema: { type: 'object' } } }])
     // Another person changes the agent meanwhile.
-    await page.getByLabel('Description').fill('Mine')
+    const description = page.getByRole('textbox', { name: 'Description' })
+    await description.fill('Mine')
     const path = `/api/v1/agents/${agents[0].id}`
     await request(server, 'PATCH', path, { body: { role: 'Theirs', description: 'Theirs' } })
     await page.getByRole('button', { name: 'Save' }).click()
     await page.getByRole('button', { name: 'Load their version' }).click()
     await expect.poll(() => page.getByLabel('Role').inputValue()).toBe('Theirs')
-    expect(await page.getByLabel('Description').inputValue()).toBe('Mine')
+    expect(await description.inputValue()).toBe('Mine')
+    const versions = page.getByRole('group', { name: 'Their version and yours' })
+    await versions.getByText('Theirs').waitFor()
+    expect(await versions.getByRole('table').count()).toBe(1)
+    await page.getByRole('button', { name: 'Take their version' }).click()
+    await expect.poll(() => description.inputValue()).toBe('Theirs')
+    await description.fill('Mine')
     await page.getByRole('button', { name: 'Save' }).click()
     await expect
       .poll(async () => (await request(server, 'GET', path)).body.agent)

@@ -1,9 +1,9 @@
-import { type ReactNode, useEffect, useRef, useState } from 'react'
+import { type ReactNode, useState } from 'react'
 import { texts } from '../texts.ts'
 import { useUnsaved } from '../unsaved.ts'
 import { Button } from './button.tsx'
+import { Clashing } from './clashing.tsx'
 import { useFrame } from './dialog.tsx'
-import { Differences } from './differences.tsx'
 import { Clash } from './edits.ts'
 import { usePageGuard } from './guard.ts'
 import { Fallible } from './refused.tsx'
@@ -78,26 +78,5 @@ export function Form({ save, isReady, label = texts.save, onCancel, className, m
         button
       )}
     </form>
-  )
-}
-
-/** Shows what others have saved meanwhile beside what the person wants to save. */
-function Clashing({ clash, giveUp }: { clash: Clash; giveUp: () => void }) {
-  const box = useRef<HTMLDivElement>(null)
-  useEffect(() => {
-    box.current?.scrollIntoView({ block: 'nearest' })
-  }, [])
-  return (
-    <div ref={box} className="my-3 rounded-xl bg-warn-tint px-4 py-3">
-      <p role="alert" className="mb-3">
-        {clash.message}
-      </p>
-      <div tabIndex={0} role="group" aria-label={texts.clash.versions} className="max-h-[50vh] overflow-y-auto">
-        {clash.fields.map(({ label, theirs, mine }) => (
-          <Differences key={label} name={label} before={theirs} after={mine} />
-        ))}
-      </div>
-      <Button onClick={giveUp}>{texts.clash.giveUp}</Button>
-    </div>
   )
 }

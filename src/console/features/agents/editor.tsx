@@ -5,7 +5,9 @@ import { useState } from 'react'
 import { callMutation, toFailure } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button, buttonClass, IconButton } from '../../components/button.tsx'
+import { Clashing } from '../../components/clashing.tsx'
 import { Confirm } from '../../components/dialog.tsx'
+import { Clash } from '../../components/edits.ts'
 import { useGuard, usePageGuard } from '../../components/guard.ts'
 import { Menu, MenuItem } from '../../components/menu.tsx'
 import { Loaded, Page } from '../../components/page.tsx'
@@ -79,6 +81,7 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => Promise<Agent |
   const { tab: wanted } = useSearch({ from: '/agents/$agentId' })
   const tab = wanted && Object.hasOwn(t.tabs, wanted) ? (wanted as keyof typeof t.tabs) : 'edit'
   const [isArchiving, setIsArchiving] = useState(false)
+  const [clash, setClash] = useState<Clash | null>(null)
   const isChanged = JSON.stringify(toInput(draft)) !== JSON.stringify(toInput(toDraft(base)))
   usePageGuard(isChanged)
 
@@ -95,6 +98,7 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => Promise<Agent |
       quiet: true,
       onDone: (_, given) => {
         setBase({ ...base, ...fromDraft(given), version: base.version + 1 })
+        setClash(null)
       },
     },
   )
@@ -103,6 +107,13 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => Promise<Agent |
     done: t.archived,
     onDone: () => void navigate({ to: '/agents' }),
   })
+  /** Describes the fields that the person and others have changed to different values. */
+  const clashOf = (theirs: Partial<Draft>, mine: Partial<Draft>): Clash | null => {
+    const both = Object.entries(changedFields(mine, theirs)).filter(([name]) => name in mine)
+    const fields = both.map(([label, value]) => ({ label, theirs: value, mine: mine[label as keyof Draft] }))
+    const giveUp = () => setDraft((now) => ({ ...now, ...Object.fromEntries(both) }))
+    return fields.length ? new Clash(fields, giveUp) : null
+  }
   const setTab = (name: typeof tab) =>
     void navigate({ to: '/agents/$agentId', params: { agentId: agent.id }, search: { tab: name }, replace: true })
   const mayWrite = agent.userId === user.id || (isAdmin && agent.visibility !== 'private')
@@ -150,12 +161,24 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => Promise<Agent |
               if (!theirs) return
               save.reset()
               setBase(theirs)
-              setDraft({ ...toDraft(theirs), ...changedFields(toDraft(base), draft) })
+              const [before, now] = [toDraft(base), toDraft(theirs)]
+              const mine = changedFields(before, draft)
+              setDraft({ ...now, ...mine })
+              setClash(clashOf(changedFields(before, now), mine))
             }}
           >
             {t.reload}
           </Button>
         </div>
+      )}
+      {clash && (
+        <Clashing
+          clash={clash}
+          giveUp={() => {
+            clash.giveUp()
+            setClash(null)
+          }}
+        />
       )}
       <div className="grid grid-cols-1 gap-6 xl:grid-cols-[minmax(0,3fr)_minmax(0,2fr)]">
         <div className="min-w-0">
