@@ -166,6 +166,19 @@ export async function createAsking(
     return true
   }
 
+  /** Adds the changes that the model needs although it has not rejected the request, and warns of all changes. */
+  function expectChanges(prompt: LanguageModelV4Prompt): void {
+    const { id, model } = chain.current()
+    const hasFiles = changed.hasFiles(prompt)
+    if (model.provider === 'offline' && hasFiles) changes.add('files')
+    // Most compatible servers refuse documents or ignore them silently.
+    if (hasFiles && isCompatible(model.provider) && changed.hasDocuments(prompt)) changes.add('documents')
+    for (const each of changes) {
+      const warning = warningOf(each, { model: id, settings, hasFiles })
+      if (warning) add(warning)
+    }
+  }
+
   function shortenFurther(failure: ModelFailure): boolean {
     if (!last) return false
     const next = shorterSize(failure, last, ++done.shortened)
@@ -200,14 +213,7 @@ export async function createAsking(
     request(given, tools, answers, step) {
       if (step !== done.step) done = unasked(step)
       const { provider } = chain.current().model
-      const hasFiles = changed.hasFiles(given)
-      if (provider === 'offline' && hasFiles) changes.add('files')
-      // Most compatible servers refuse documents or ignore them silently.
-      if (hasFiles && isCompatible(provider) && changed.hasDocuments(given)) changes.add('documents')
-      for (const each of changes) {
-        const warning = warningOf(each, { model: chain.current().id, settings, hasFiles })
-        if (warning) add(warning)
-      }
+      expectChanges(given)
       const offered = [...offersOf(tools)]
       const acceptable = changed.changeTools(offered, changes)
       const isOffered = demandedTool !== null && acceptable.some(({ name }) => name === demandedTool)
@@ -230,8 +236,8 @@ export async function createAsking(
       // again stands behind the question.
       const isAgain = given.at(-1)?.role === 'user' && given.length - 1 > answers
       const mayCall = isCompatible(provider) && call.hasTools && kept.toolChoice !== 'none' && !isAgain
-      const isTold = output !== null && (mayCall || changed.refusesOutput(changes))
-      const prompt = changed.changePrompt(isTold ? withSchema(own, output, mayCall) : own, changes)
+      const isInWords = output !== null && (mayCall || changed.refusesOutput(changes))
+      const prompt = changed.changePrompt(isInWords ? withSchema(own, output, mayCall) : own, changes)
       const question = prompt.length - fromEnd
       const limit = capacity(tools)
       const fitted = limit === Number.POSITIVE_INFINITY ? prompt : shorten(prompt, question, limit)
@@ -240,7 +246,7 @@ export async function createAsking(
         question: own.length - fromEnd,
         tools: offered,
         settings: all,
-        hasOutput: output !== null && !isTold,
+        hasOutput: output !== null && !isInWords,
         fields,
         isCompatible: isCompatible(provider),
       }
@@ -248,7 +254,7 @@ export async function createAsking(
       const plain = optionsOf(kept, call, ignored)
       const options = {
         ...plain,
-        ...(output && !isTold && formatOf(output, provider, plain.providerOptions)),
+        ...(output && !isInWords && formatOf(output, provider, plain.providerOptions)),
       }
       const isChanged = changes.size > 0 || Object.keys(fields).length > 0
       return {
