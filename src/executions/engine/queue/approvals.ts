@@ -165,7 +165,9 @@ export async function decide(tx: Tx, approval: ApprovalRow, decision: CallDecisi
     },
   })
   if (!decided)
-    throw conflict('Approval was already decided', { detail: 'Get the approval: it has the decision and who made it.' })
+    throw conflict('Approval was already decided', {
+      detail: 'List the approvals: this one has the decision and the user who made it.',
+    })
   if (await tx.approval.findFirst({ where: { executionId, status: 'pending' }, select: { id: true } })) return decided
   const where = { id: executionId, waitingFor: 'approval' as const }
   const { count } = await tx.execution.updateMany({ where, data: { waitingFor: null, updatedAt: now } })
