@@ -18,6 +18,7 @@ import { continueEvents } from './db/events.ts'
 import { STATEMENT_TIMEOUT } from './db/limits.ts'
 import { requireOwnFile } from './db/migrate.ts'
 import { openDatabaseClock } from './db/postgresql/clock.ts'
+import { warnOfExposure } from './db/postgresql/exposure.ts'
 import { putBack } from './db/sqlite/file-identity.ts'
 import { lockDatabase } from './db/sqlite/file-lock.ts'
 import { hasForeignLog, setLogAside } from './db/sqlite/write-ahead-log.ts'
@@ -100,6 +101,7 @@ export async function startService(
   const db = database.client
   const clock =
     options.clock ?? (file ? systemClock : cleanup.adopt(await openDatabaseClock(db, log), (opened) => opened.stop()))
+  if (!file) await warnOfExposure(db, log)
   const found = await findInstallation(database, settings)
   const masterKey = await openMasterKey(database, settings, clock.now())
   const installation = installationId(masterKey)

@@ -11,6 +11,7 @@ import { postgresqlTwin } from '../../.config/generate.ts'
 import { database, diff, emptied, noDatabase, schema } from '../../.config/schema-engine.ts'
 import { openDatabase } from '../../src/db/client.ts'
 import { MigrationError, migratePostgresql, migrateSqlite, requireSqlite } from '../../src/db/migrate.ts'
+import { warnOfExposure } from '../../src/db/postgresql/exposure.ts'
 import { type Postgres, startPostgres } from '../support/postgres.ts'
 
 const prisma = join(import.meta.dirname, '..', '..', 'prisma')
@@ -514,6 +515,25 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     await rows(url.href, 'CREATE SCHEMA guest AUTHORIZATION guest')
     url.username = 'guest'
     await expect(migratePostgresql(url.href)).rejects.toThrow(/SET search_path = public\. .+ guest\.$/)
+  })
+
+  test('tables that the API of a database host serves to anyone are reported at the start', async () => {
+    const url = await postgres.createDatabase()
+    // As Supabase does by default.
+    for (const role of ['anon', 'authenticated']) await rows(url, `CREATE ROLE ${role}`)
+    await rows(url, 'ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO anon, authenticated')
+    const { client, close } = await openDatabase({ DATABASE_URL: url, DATA_DIR: '', DATABASE_POOL_SIZE: 1 })
+    const reported: object[] = []
+    const look = () => warnOfExposure(client, { warn: (facts: object) => void reported.push(facts) })
+    await look()
+    expect(reported).toEqual([{ roles: ['anon', 'authenticated'] }])
+    await rows(url, 'REVOKE ALL ON ALL TABLES IN SCHEMA public FROM anon')
+    await rows(url, 'ALTER TABLE "Execution" ENABLE ROW LEVEL SECURITY')
+    await look()
+    await rows(url, 'ALTER TABLE "Execution" DISABLE ROW LEVEL SECURITY')
+    await look()
+    expect(reported.slice(1)).toEqual([{ roles: ['authenticated'] }])
+    await close()
   })
 
   test('a failing migration is undone as a whole, and the error names it and the reason', async () => {
