@@ -279,6 +279,10 @@ const TAKEN = /^(42P07|42710|42723)$/
 
 function failure(name: string, cause: unknown): MigrationError {
   const { message: reason = String(cause), code = '' } = cause as Partial<NodeJS.ErrnoException>
-  const wayOut = TAKEN.test(code) ? '. Give Muster a database of its own (DATABASE_URL)' : ''
+  const wayOut = TAKEN.test(code)
+    ? '. Give Muster a database of its own (DATABASE_URL)'
+    : /must be UTF8$/.test(reason)
+      ? ". Create the database again: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+      : ''
   return new MigrationError(`The migration ${name} failed and was undone: ${reason}${wayOut}`, { cause })
 }

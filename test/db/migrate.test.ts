@@ -501,7 +501,7 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     await rows(url.href, `CREATE DATABASE "bytes" ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'`)
     url.pathname = '/bytes'
     await expect(migratePostgresql(url.href)).rejects.toThrow(
-      'the encoding of the database is SQL_ASCII, and must be UTF8',
+      /the encoding of the database is SQL_ASCII, and must be UTF8\. Create the database again: CREATE DATABASE /,
     )
   })
 
