@@ -2,7 +2,7 @@ import type { z } from 'zod'
 import { reachable as reachableAgent } from '../agents/visibility.ts'
 import type { Actor } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import type { Prisma, Tx } from '../db/client.ts'
+import { keyLock, Prisma, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badReference, badRequest, conflict, notFound } from '../errors.ts'
 import { type ExecuteCall, executeAgent } from '../executions/execute.ts'
@@ -137,8 +137,24 @@ async function findAssignee(actor: Actor, deps: Deps, id: string | null): Promis
   const agent = await findAgent(actor, deps, id)
   if (agent) return agent
   const userId = await findMember(actor, deps, id)
-  if (!userId) throw badReference('assignTo', id, 'Invalid assignTo. Must be an agent or user id of this organization')
+  if (!userId) throw badAssignee(id)
   return toUser(userId)
+}
+
+const badAssignee = (id: string) =>
+  badReference('assignTo', id, 'Invalid assignTo. Must be an agent or user id of this organization')
+
+/**
+ * Holds the membership of the user whom a transaction assigns a task to, so that its end finds the task. Throws 400 if
+ * it has ended since.
+ */
+async function holdAssignee(tx: Tx, actor: Actor, { settings }: Deps, assignee: Partial<Assignee>): Promise<void> {
+  const { assignedTo: userId, assignedAgentId } = assignee
+  if (!userId || assignedAgentId) return
+  const rows = await tx.$queryRaw<unknown[]>(Prisma.sql`
+    SELECT "role" FROM "Membership"
+    WHERE "organizationId" = ${actor.organizationId} AND "userId" = ${userId} ${keyLock(settings)}`)
+  if (!rows.length) throw badAssignee(userId)
 }
 
 async function checkSpace(actor: Actor, { db }: Deps, id: string | null | undefined): Promise<void> {
@@ -186,6 +202,7 @@ export async function create(
   const assignee = await findAssignee(actor, deps, assigneeOf(input) ?? null)
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {
+    await holdAssignee(tx, actor, deps, assignee)
     const created = await tx.task.create({
       data: {
         id: newTimedId('task', now),
@@ -261,6 +278,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const change = async (tx: Tx) => {
       // Runs are locked before their tasks.
       if (ends) await endRuns(tx, actor, task, now)
+      await holdAssignee(tx, actor, deps, changes)
       const row = await updateTask(tx, actor, task, 'task.update', now, changes)
       if (!row) throw new Overtaken()
       return row

@@ -1,7 +1,10 @@
 import { DriverAdapterError } from '@prisma/driver-adapter-utils'
 import { beforeAll, describe, expect, it } from 'vitest'
+import type { Db, Tx } from '../../src/db/client.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import { newId } from '../../src/lib/id.ts'
 import { newToken } from '../../src/lib/token.ts'
+import { create as createTask, update as updateTask } from '../../src/tasks/service.ts'
 import { APIS, apis, callerAt, expectError, ok, onEachApi, procedures } from '../support/api.ts'
 import { createFolder } from '../support/folder.ts'
 import { misfit } from '../support/model-replies.ts'
@@ -9,7 +12,7 @@ import { startModelServer } from '../support/model-server.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { spawnServer } from '../support/process.ts'
-import { type Answer, request } from '../support/rest.ts'
+import { type Answer, credentialsOf, request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
 import { overtaken, together } from '../support/together.ts'
 import { use } from '../support/use.ts'
@@ -271,6 +274,24 @@ describe('an assignee', () => {
       }
     },
   )
+
+  it('to a user whose membership a concurrent request ends is refused', async () => {
+    const { deps } = server.service
+    const { id } = await create()
+    const actor = await deps.actors.of(credentialsOf(`Bearer ${ann.token}`))
+    const gone = await server.member({ organization: 'Acme' })
+    const db = overrideMembers(deps.db, {
+      $transaction: async (work: (tx: Tx) => Promise<unknown>) => {
+        await deps.db.membership.deleteMany({ where: { userId: gone.userId } })
+        return deps.db.$transaction(work)
+      },
+    }) as Db
+    const assigned = { assignTo: gone.userId }
+    await expect(updateTask(actor, { ...deps, db }, { id, ...assigned })).rejects.toThrow(ASSIGNEE)
+    const { userId, organizationId } = gone
+    await deps.db.membership.create({ data: { userId, organizationId, role: 'member', createdAt: clock.now() } })
+    await expect(createTask(actor, { ...deps, db }, { title: 'x', ...assigned })).rejects.toThrow(ASSIGNEE)
+  })
 
   it('by assignTo wins over one by assignedTo', async () => {
     const both = { assignTo: ann.userId, assignedTo: ben.userId }
