@@ -8,7 +8,7 @@ import {
   type Transaction,
 } from '@prisma/driver-adapter-utils'
 import { Pool, type QueryConfig } from 'pg'
-import type { PrismaClient } from '../../../prisma/generated/postgresql/client.ts'
+import type { PrismaClient as PostgresqlClient } from '../../../prisma/generated/postgresql/client.ts'
 import type { PrismaClient as SqliteClient } from '../../../prisma/generated/sqlite/client.ts'
 import { codeIn, isLostConnection, isTimedOut, isUnavailable } from '../../lib/database-errors.ts'
 import { type FastPathDriver, POSTGRESQL, type Statement } from '../fast-path/index.ts'
@@ -23,7 +23,7 @@ import { toParameter } from './values.ts'
 
 /** Creates a client that uses the adapter. The clients of both databases differ only in unused isolation levels. */
 export async function postgresqlClient(
-  options: ConstructorParameters<typeof PrismaClient>[0],
+  options: ConstructorParameters<typeof PostgresqlClient>[0],
 ): Promise<SqliteClient<'query'>> {
   const { PrismaClient } = await import('../../../prisma/generated/postgresql/client.ts')
   return new PrismaClient(options) as unknown as SqliteClient<'query'>
