@@ -251,8 +251,8 @@ describe('chat completions', () => {
     model.script(refusal, refusal)
     const body = { model: agent, messages: [user('Hi')] }
     const error = await failureOf(clientOf().chat.completions.create(body))
-    // Clients repeat requests after 409 and 5xx, and some after each `server_error`.
-    expect(error).toMatchObject({ status: 400, type: 'run_error', code: 'provider_error' })
+    // Some clients repeat each `server_error`.
+    expect(error).toMatchObject({ status: 500, type: 'run_error', code: 'provider_error' })
     expect(error.message).toContain('No such thing')
     const stream = await clientOf().chat.completions.create({ ...body, stream: true })
     const broken = await failureOf(Array.fromAsync(stream))
@@ -280,10 +280,6 @@ describe('chat completions', () => {
     const client = clientOf().withOptions({ maxRetries: 2 })
     await failureOf(client.chat.completions.create({ model: agent, messages: [user('Hi')] }))
     expect(model.requests.length - before).toBe(1)
-    model.script({ error: { status: 400, message: 'No such thing' } })
-    const provider = createOpenAICompatible({ name: 'muster', baseURL: `${server.url}/openai/v1`, apiKey: ann.token })
-    await expect(generateText({ model: provider(agent), prompt: 'Hi' })).rejects.toThrow('No such thing')
-    expect(model.requests.length - before).toBe(2)
   })
 
   it('attaches the pictures of the last message, each stored once', async () => {

@@ -349,7 +349,7 @@ describe('a response', () => {
   it('shows why a run failed', async () => {
     const refusal = { error: { status: 400, message: 'No such thing' } }
     model().script(refusal, refusal, refusal)
-    await expect(create()).rejects.toMatchObject({ status: 400, message: expect.stringContaining('No such thing') })
+    await expect(create()).rejects.toMatchObject({ status: 500, message: expect.stringContaining('No such thing') })
     // LangChain ignores `response.failed`, but not the error that the library throws.
     const body = { model: agent, input: 'Hi', stream: true } as const
     const message = expect.stringContaining('No such thing')

@@ -84,8 +84,11 @@ export function toOpenAIError(error: AppError) {
 export const toErrorEvent = (error: ReturnType<typeof toOpenAIError>['error']) => ({ ...error, type: 'error', error })
 
 /**
- * Sends an error in the form of OpenAI. The status for the error of a run is 400. After 409 and 5xx, OpenAI's libraries,
- * the AI SDK and LangChain repeat the request, which would run the agent again, with all of its tools.
+ * Sends an error in the form of OpenAI. OpenAI's clients repeat requests after 409 and 5xx. The error of a run that
+ * has ended forbids that, because they would run the agent again, with all of its tools.
  */
 export const sendOpenAIError = (res: ServerResponse, error: AppError): void =>
-  sendJson(res, error.executionId === undefined ? error.status : 400, toOpenAIError(error), error.headers)
+  sendJson(res, error.status, toOpenAIError(error), {
+    ...error.headers,
+    ...(error.executionId && { 'X-Should-Retry': 'false' }),
+  })
