@@ -25,8 +25,10 @@ export async function generate(stamp: string): Promise<void> {
     writeFileSync(twinPath, postgresqlTwin(readFileSync(schemaPath, 'utf8')))
     await Promise.all([prismaGenerate(schemaPath), prismaGenerate(twinPath)])
     for (const kind of ['sqlite', 'postgresql']) {
-      await unpackCompiler(join(generated, kind))
-      for (const name of ['class.ts', 'prismaNamespace.ts']) removeSymbols(join(generated, kind, 'internal', name))
+      const folder = join(generated, kind, 'internal')
+      await unpackCompiler(folder)
+      edit(join(folder, 'class.ts'), withoutSymbols)
+      edit(join(folder, 'prismaNamespace.ts'), (text) => withoutClient(withoutSymbols(text)))
     }
     writeFileSync(stampPath, stamp)
   } finally {
@@ -47,13 +49,13 @@ export function postgresqlTwin(schema: string): string {
  * and makes the client in `folder` read that.
  */
 async function unpackCompiler(folder: string): Promise<void> {
-  const path = join(folder, 'internal', 'class.ts')
+  const path = join(folder, 'class.ts')
   const client = readFileSync(path, 'utf8')
   const loading = /const \{ wasm \} = await import\("(.+?)"\)\s+return await decodeBase64AsWasm\(wasm\)/
   const [found, module = ''] = loading.exec(client) ?? []
   if (!found) throw new Error(`Prisma's client loads its query compiler in another way: ${path}`)
   const { wasm } = (await import(module)) as { wasm: string }
-  writeFileSync(join(folder, 'internal', 'query_compiler.wasm'), Buffer.from(wasm, 'base64'))
+  writeFileSync(join(folder, 'query_compiler.wasm'), Buffer.from(wasm, 'base64'))
   const reading = `const { readFile } = await import('node:fs/promises')
     return new WebAssembly.Module(await readFile(new URL('./query_compiler.wasm', import.meta.url)))`
   writeFileSync(path, client.replace(found, reading))
@@ -63,9 +65,17 @@ async function unpackCompiler(folder: string): Promise<void> {
  * Removes the characters beyond Latin-1 from a generated module, which has them in comments alone. With a single one, V8
  * keeps two bytes for each character of the text.
  */
-function removeSymbols(path: string): void {
-  writeFileSync(path, readFileSync(path, 'utf8').replace(/[^\0-\xff]/g, ''))
+const withoutSymbols = (text: string): string => text.replace(/[^\0-\xff]/g, '')
+
+/** Lets the namespace `Prisma` import the client as a type alone. Node would load a module that only types come from. */
+function withoutClient(text: string): string {
+  const found = 'import { type PrismaClient } from'
+  if (!text.includes(found)) throw new Error(`Prisma's namespace imports its client in another way: no ${found}`)
+  return text.replace(found, 'import type { PrismaClient } from')
 }
+
+const edit = (path: string, change: (text: string) => string): void =>
+  writeFileSync(path, change(readFileSync(path, 'utf8')))
 
 /** Runs `prisma generate`, silently unless it fails. It finds its generators on PATH. */
 async function prismaGenerate(path: string): Promise<void> {

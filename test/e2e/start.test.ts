@@ -232,6 +232,11 @@ describe('a server with the most detailed log', () => {
     expect(server.out.match(/chat-completions/g)).toHaveLength(1)
   })
 
+  test('loads no client of Prisma, with its megabytes of source, before a call needs it', () => {
+    expect(server.out).toMatch(/loaded \S+\/generated\/sqlite\/internal\/prismaNamespace\.ts/)
+    expect(server.out).not.toMatch(/loaded \S+\/generated\/\w+\/(client|internal\/class)\.ts/)
+  })
+
   // Other systems, and old Linux, let fewer connections wait.
   const most = process.platform === 'linux' ? Number(readFileSync('/proc/sys/net/core/somaxconn', 'utf8')) : 0
   test.skipIf(most < 4_096)('lets 1,000 clients connect while its event loop is blocked', async () => {
