@@ -3,6 +3,7 @@ import { existsSync, globSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { buildSchema, type GraphQLSchema, parse, validate } from 'graphql'
 import { parseSync } from 'vite'
+import { checkLogLines } from './log-lines.ts'
 import { readPage } from './markdown.ts'
 import { SIDEBAR } from './sidebar.ts'
 
@@ -71,6 +72,9 @@ export function checkPages(root: string): string[] {
   for (const name of checkWalk(root, readFileSync(join(root, walks), 'utf8'))) {
     problems.push(`${walks}: no file of its row contains ${name}`)
   }
+
+  const log = 'docs/reference/log.md'
+  problems.push(...checkLogLines(root, readFileSync(join(root, log), 'utf8')).map((problem) => `${log}: ${problem}`))
 
   const listed = SIDEBAR.flatMap(({ items }) => items.map(({ link }) => `docs${link.replace(/\/$/, '/index')}.md`))
   const site = files.filter((file) => file.startsWith('docs/') && file !== 'docs/index.md')

@@ -71,6 +71,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
       item('REST routes', '/reference/rest'),
       item('HTTP rules', '/reference/http'),
       item('Error codes', '/reference/errors'),
+      item('Log lines', '/reference/log'),
       item('Events', '/reference/events'),
       item('Scopes', '/reference/scopes'),
       item('Limits', '/reference/limits'),

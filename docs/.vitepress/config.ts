@@ -92,5 +92,9 @@ export default defineConfig({
     ],
     sidebar: SIDEBAR,
     outline: [2, 3],
+    notFound: {
+      quote: 'The address is wrong, or the page has moved. The search finds it.',
+      linkText: 'To the first page',
+    },
   },
 })
