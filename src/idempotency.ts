@@ -47,6 +47,10 @@ export function readKey(key: string, method: string, path: string): IdempotencyK
   return { key, method, path, replayed: false }
 }
 
+/** Returns the keyed digest of texts. */
+export const digestOf = ({ idempotencyKey }: Pick<Deps, 'idempotencyKey'>, ...parts: string[]): string =>
+  createHmac('sha256', idempotencyKey).update(JSON.stringify(parts)).digest('base64url')
+
 /** Returns the record of a key, or the claim to create one. Throws 422 if the key was used with another request. */
 export async function findIdempotencyRecord(
   actor: Actor,
@@ -54,11 +58,9 @@ export async function findIdempotencyRecord(
   { key, method, path }: IdempotencyKey,
   input: unknown,
 ) {
-  const digest = (...parts: string[]) =>
-    createHmac('sha256', deps.idempotencyKey).update(JSON.stringify(parts)).digest('base64url')
   const { organizationId } = actor
-  const id = digest(organizationId, actor.userId, method, path, key)
-  const inputDigest = digest(canonical(input))
+  const id = digestOf(deps, organizationId, actor.userId, method, path, key)
+  const inputDigest = digestOf(deps, canonical(input))
   const record = await deps.db.idempotencyRecord.findUnique({ where: { id } })
   const expired = record && record.createdAt.getTime() <= deps.clock.now().getTime() - LIFETIME
   if (record && !expired && record.inputDigest !== inputDigest) {

@@ -2,6 +2,7 @@ import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { generateText, streamText } from 'ai'
 import OpenAI, { APIError } from 'openai'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { createFolder } from '../support/folder.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -332,6 +333,104 @@ describe('chat completions', () => {
     expect(data).toEqual(first)
     expect(response.headers.get('idempotent-replayed')).toBe('true')
     expect((await executions()).length).toBe(before + 1)
+  })
+
+  describe('that its library repeats because the answer was lost', () => {
+    const { db } = server.service.deps
+    const lost = () => db.idempotencyRecord.count({ where: { answer: null } })
+    const runs = (message: string) => db.execution.findMany({ where: { message }, select: { status: true } })
+    const asks = {
+      'a chat completion': async (client: OpenAI, question: string) =>
+        text(await client.chat.completions.create({ model: agent, messages: [user(question)] })),
+      'a response': async (client: OpenAI, input: string) =>
+        (await client.responses.create({ model: agent, input })).output_text,
+    }
+
+    /** A client behind a proxy that gives up at its first request, once the agent runs. The library then repeats it. */
+    function clientBehindProxy(afterwards: () => unknown): OpenAI {
+      let isFirst = true
+      return new OpenAI({
+        baseURL: `${server.url}/openai/v1`,
+        apiKey: ann.token,
+        async fetch(url, init) {
+          if (!isFirst) return fetch(url, init)
+          isFirst = false
+          const [left, before] = [new AbortController(), await lost()]
+          const arrival = model.request(model.requests.length)
+          const answer = fetch(url, { ...init, signal: left.signal }).catch(() => {})
+          await arrival
+          left.abort()
+          await answer
+          await expect.poll(lost).toBe(before + 1)
+          await afterwards()
+          return new Response('504 Gateway Time-out', { status: 504, headers: { 'retry-after-ms': '1' } })
+        },
+      })
+    }
+
+    it.each(Object.entries(asks))('%s joins its run, while that is active and after it has ended', async (_, ask) => {
+      for (const isActive of [true, false]) {
+        const question = crypto.randomUUID()
+        const before = await lost()
+        const gate = Promise.withResolvers<void>()
+        model.script({ tokens: [gate.promise, 'Once.'] }, { tokens: 'Anew.' })
+        const client = clientBehindProxy(async () => {
+          if (isActive) return void expect.poll(lost).toBe(before).then(gate.resolve)
+          gate.resolve()
+          await expect.poll(() => runs(question)).toEqual([{ status: 'completed' }])
+        })
+        expect(await ask(client, question)).toBe('Once.')
+        expect(await runs(question)).toHaveLength(1)
+        expect(await ask(clientOf(), question)).toBe('Anew.')
+        expect(await runs(question)).toHaveLength(2)
+      }
+    })
+
+    it('starts another run with another field, in another conversation, and after a failure', async () => {
+      const question = crypto.randomUUID()
+      const create = (client: OpenAI, fields: object = {}) =>
+        client.chat.completions.create({ model: agent, messages: [user(question)], ...fields })
+      const fails = Promise.withResolvers<void>()
+      model.script(
+        { tokens: [fails.promise], end: 'drop' },
+        { tokens: 'Seed.' },
+        { tokens: 'Name.' },
+        { tokens: 'Last.' },
+      )
+      const last = create(
+        clientBehindProxy(async () => {
+          expect(text(await create(clientOf(), { seed: 1 }))).toBe('Seed.')
+          expect(text(await create(clientOf(ann, { 'X-Session-Id': question })))).toBe('Name.')
+          fails.resolve()
+          await expect.poll(() => runs(question)).toContainEqual({ status: 'failed' })
+        }),
+      )
+      expect(text(await last)).toBe('Last.')
+    })
+
+    it('joins its run on the server that has taken it over from one that stopped', async () => {
+      await using folder = await createFolder()
+      const options = { folder: folder.path }
+      const first = await startServer({ ...model.env, DRAIN_TIMEOUT: '0.1' }, options)
+      const { token } = first
+      const body = { name: 'Ada', systemPrompt: 'You are Ada.' }
+      const { id } = (await request(first, 'POST', '/api/v1/agents', { body, token })).body
+      const ask = ({ url }: { url: string }) =>
+        new OpenAI({ baseURL: `${url}/openai/v1`, apiKey: token, maxRetries: 0 }).chat.completions.create({
+          model: id,
+          messages: [user('Hello')],
+        })
+      const index = model.requests.length
+      const step = { toolCalls: [{ id: 'a', name: 'unknown', input: {} }] }
+      model.script(step, { tokens: 'Never', end: 'hang' }, { tokens: 'Once.' })
+      const refused = failureOf(ask(first))
+      await model.request(index + 1)
+      await first[Symbol.asyncDispose]()
+      expect((await refused).status).toBe(503)
+      await using second = await startServer(model.env, options)
+      expect(text(await ask(second))).toBe('Once.')
+      expect(await second.service.deps.db.execution.count()).toBe(1)
+    })
   })
 
   it('serves the provider of the AI SDK', async () => {

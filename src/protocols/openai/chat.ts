@@ -10,7 +10,7 @@ import { sendJson } from '../../http/body.ts'
 import { asText } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
-import { clientOf, continueOrStart } from '../shared/begin.ts'
+import { type Begun, clientOf, continueOrStart } from '../shared/begin.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
 import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
@@ -18,6 +18,7 @@ import { checkQuestion } from '../shared/questions.ts'
 import { readCallId } from '../shared/run-parts.ts'
 import type { Asked } from '../shared/runs.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
+import { answerWhole } from '../shared/unanswered.ts'
 import { type Head, type Run, toChunks, toCompletion, waitForCalls } from './completion.ts'
 import { Content, contentOf, textOf } from './content.ts'
 import type { Asking } from './door.ts'
@@ -73,8 +74,8 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
   const idempotency = idempotencyOf(req, PATH)
   const isLegacy = given.isLegacy || body.messages.at(-1)?.role === 'function'
   const asked = () => askedBy(req, agent, body, transcript, given)
-  const run: Run = results.every(({ id }) => readCallId(id))
-    ? await continueOrStart(context, actor, { agent, results, idempotency, asked })
+  const run: Run & Begun = results.every(({ id }) => readCallId(id))
+    ? await continueOrStart(context, actor, { agent, results, idempotency, asked, isWhole: !body.stream })
     : await continueWithoutIds(actor, deps, agent, calls)
   nameRun(res, run.row, idempotency)
   const head: Head = {
@@ -84,10 +85,12 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
     isLegacy,
   }
   if (body.stream) return stream(context, actor, res, run, head, body)
-  const done = given.tools.length || results.length ? await waitForCalls(context, actor, run) : null
-  const row = done?.calls.length ? done.row : await outcomeOf(actor, deps, run.row, context)
-  if (context.gone().aborted) return
-  sendJson(res, 200, toCompletion(head, row, done))
+  const completion = await answerWhole(context, actor, run, async () => {
+    const done = given.tools.length || results.length ? await waitForCalls(context, actor, run) : null
+    const row = done?.calls.length ? done.row : await outcomeOf(actor, deps, run.row, context)
+    return toCompletion(head, row, done)
+  })
+  if (completion) sendJson(res, 200, completion)
 }
 
 /** Returns the run that a request asks for. Throws 400 for settings and messages that no run can have. */

@@ -22,6 +22,7 @@ import { readParts } from '../shared/run-parts.ts'
 import { type Asked, findSessionId } from '../shared/runs.ts'
 import { qualified, readTools } from '../shared/tools.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
+import { answerWhole } from '../shared/unanswered.ts'
 import { Content, contentOf, textOf } from './content.ts'
 import type { Asking } from './door.ts'
 import { previousNotFound, toErrorEvent, toOpenAIError } from './errors.ts'
@@ -62,16 +63,19 @@ export async function createResponse({ context, actor, req, res }: Asking): Prom
   const idempotency = idempotencyOf(req, PATH)
   const asked = () => askedBy(actor, deps, req, agent, body, transcript)
   const { results } = transcript
-  const ref = await continueOrStart(context, actor, { agent, results, idempotency, asked })
+  const isWhole = !body.stream && !body.background
+  const ref = await continueOrStart(context, actor, { agent, results, idempotency, asked, isWhole })
   nameRun(res, ref.row, idempotency)
   if (body.stream) return streamResponse(context, actor, res, ref, 0)
-  if (!body.background) await waitFor(context, actor, ref)
-  if (context.gone().aborted) return
-  const row = await find(actor, deps, ref.row.id)
-  const { response, state } = await readResponse(deps, { row, after: ref.after })
+  const ended = await answerWhole(context, actor, ref, async () => {
+    if (!body.background) await waitFor(context, actor, ref)
+    return find(actor, deps, ref.row.id)
+  })
+  if (!ended) return
+  const { response, state } = await readResponse(deps, { row: ended, after: ref.after })
   if (!body.background && state?.error) {
     const code = state.error.code as ErrorCode
-    throw chatFailed({ code, detail: row.error ?? state.error.message, executionId: row.id })
+    throw chatFailed({ code, detail: ended.error ?? state.error.message, executionId: ended.id })
   }
   const output = isStrict(req) ? response.output.filter((item) => !isOwn(item)) : response.output
   sendJson(res, 200, { ...response, output })

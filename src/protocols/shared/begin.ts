@@ -6,29 +6,40 @@ import type { Context } from '../../trpc.ts'
 import { giveClientResults, type RunFrom } from './client-tools.ts'
 import { type Asked, startRun } from './runs.ts'
 import type { ClientConversation, ClientResult } from './turns.ts'
+import { takeUnanswered } from './unanswered.ts'
 
 type Request = {
   agent: CachedAgent
   /** Results of the client's own tools. They continue the run that waits for them. */
   results: readonly ClientResult[]
   idempotency: IdempotencyKey | null
+  /** Whether the answer is sent as a whole, which its caller may not wait for. */
+  isWhole?: boolean
   /** Returns the run that a request without results asks for. Throws 400 for one that no run can be. */
   asked: () => Asked | Promise<Asked>
 }
 
+/** A run that a request has started, and the request if `answerWhole` may note that its answer is lost. */
+export type Begun = RunFrom & { asked?: Asked | null }
+
 /**
- * Continues the run whose tools the client has called, or starts one, which counts towards the rate limit of runs.
+ * Continues the run whose tools the client has called, or starts one, which counts towards the rate limit of runs. A
+ * repetition of a request whose answer was lost joins its run.
  * Throws the errors of {@link giveClientResults} and {@link startRun}.
  */
 export async function continueOrStart(
   { deps, countRun }: Context,
   actor: Actor,
-  { agent, results, idempotency, asked }: Request,
-): Promise<RunFrom> {
+  { agent, results, idempotency, isWhole = false, asked }: Request,
+): Promise<Begun> {
   if (results.length) return giveClientResults(actor, deps, agent, results)
   const run = await asked()
+  const repeatable = isWhole && !idempotency ? run : null
+  const before = repeatable && (await takeUnanswered(actor, deps, repeatable))
+  if (before) return { row: before, after: 0, asked: repeatable }
   await countRun?.(actor)
-  return { row: await startRun(actor, deps, run, { idempotency, onAccepted: null }), after: 0 }
+  const row = await startRun(actor, deps, run, { idempotency, onAccepted: null })
+  return { row, after: 0, asked: repeatable }
 }
 
 /** Returns the instructions and the tools that the client gives a run. */
