@@ -1,15 +1,13 @@
-import { setImmediate } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { type Db, databaseFile, Prisma } from '../../../db/client.ts'
 import { analyzeNew } from '../../../db/statistics.ts'
-import { LIFETIME } from '../../../idempotency.ts'
 import { chunk } from '../../../lib/chunk.ts'
 import type { Clock } from '../../../lib/clock.ts'
-import { timedIdsSince } from '../../../lib/id.ts'
 import type { Pause } from '../../../pause.ts'
 import type { Settings } from '../../../settings.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { ApprovalRow } from '../queue/approvals.ts'
+import { removeOld } from './retention.ts'
 
 /** Maximum number of leases that one statement renews. Thousands at once would delay other requests. */
 const HEARTBEAT_SIZE = 500
@@ -26,14 +24,7 @@ const SKEW = 2_000
 const TAKEN_AT_ONCE = 4
 const COMPACTION_INTERVAL = 1_000
 const RETENTION_INTERVAL = 60_000
-const RETENTION_BATCH = 500
-/** Maximum share of all events that one pass removes. No more events than this are counted. */
-const RETENTION_SHARE = 0.1
-const MAX_COUNTED_EVENTS = 500_000
-/** Maximum number of audit events that one pass removes. */
-const MAX_FORGOTTEN_AUDIT = 20_000
 const STATISTICS_INTERVAL = 5_000
-const DAY = 24 * 60 * 60 * 1000
 
 export type MaintenanceDeps = {
   settings: Settings
@@ -57,7 +48,7 @@ export type MaintenanceDeps = {
   compact: () => Promise<void>
 }
 
-/** Runs the periodic maintenance: renews leases, takes over runs of dead processes, removes old rows. */
+/** Creates the periodic maintenance: renews leases, takes over runs of dead processes, removes old rows. */
 export function createMaintenance(deps: MaintenanceDeps) {
   const { settings, db, clock, log, pause, owner } = deps
   const heartbeatInterval = settings.LEASE_DURATION / 3
@@ -206,77 +197,6 @@ export function createMaintenance(deps: MaintenanceDeps) {
     await task(row).catch((error) => log.error({ err: error, executionId: row.id }, 'failed to recover or end a run'))
   }
 
-  /**
-   * Removes expired events, idempotency records, browser sessions and links in small batches; executions stay. Old
-   * events belong to the runs with the smallest ids.
-   */
-  async function forget(): Promise<void> {
-    if (pause.isPaused()) return
-    const now = clock.now().getTime()
-    const events = new Date(now - settings.EVENT_RETENTION_DAYS * DAY)
-    const records = new Date(now - LIFETIME)
-    await inBatches(await mayForget(events), (limit) =>
-      db.$executeRaw(Prisma.sql`
-        DELETE FROM "ExecutionEvent" WHERE ("executionId", "firstSeq") IN (
-          SELECT "executionId", "firstSeq" FROM "ExecutionEvent"
-          WHERE "executionId" < ${timedIdsSince('exec', events)} AND "at" < ${events}
-          ORDER BY "executionId", "firstSeq" LIMIT ${limit})`),
-    )
-    await inBatches(Number.POSITIVE_INFINITY, (limit) =>
-      db.$executeRaw(Prisma.sql`
-        DELETE FROM "IdempotencyRecord" WHERE "id" IN (
-          SELECT "id" FROM "IdempotencyRecord" WHERE "createdAt" < ${records} LIMIT ${limit})`),
-    )
-    await forgetAudit(now)
-    const past = { expiresAt: { lt: clock.now() } }
-    await db.browserSession.deleteMany({ where: past })
-    await db.oneTimeLink.deleteMany({ where: past })
-    await db.mcpSignIn.deleteMany({ where: past })
-    await db.signInLimit.deleteMany({ where: past })
-  }
-
-  /**
-   * Removes a bounded number of audit events that are older than AUDIT_RETENTION_DAYS, and expired invitations and
-   * counts.
-   */
-  async function forgetAudit(now: number): Promise<void> {
-    const old = new Date(now - settings.AUDIT_RETENTION_DAYS * DAY)
-    const expired = new Date(now)
-    // The join lets each organization's part of the key be entered at its oldest event.
-    await inBatches(MAX_FORGOTTEN_AUDIT, (limit) =>
-      db.$executeRaw(Prisma.sql`
-        DELETE FROM "AuditEvent" WHERE ("organizationId", "at", "id") IN (
-          SELECT a."organizationId", a."at", a."id" FROM "Organization" o
-          JOIN "AuditEvent" a ON a."organizationId" = o."id" AND a."at" < ${old} LIMIT ${limit})`),
-    )
-    await db.tokenAddress.deleteMany({ where: { seenAt: { lt: old } } })
-    await db.invitation.deleteMany({ where: { expiresAt: { lt: expired } } })
-    await db.formerSlug.deleteMany({ where: { endsAt: { lt: expired } } })
-    await db.rateWindow.deleteMany({ where: { endsAt: { lt: expired } } })
-  }
-
-  /**
-   * Returns how many events before a date one pass may remove: a share of all, so that a wrong clock does not cost the
-   * history. Logs a warning if there are more.
-   */
-  async function mayForget(before: Date): Promise<number> {
-    const count = async (which: Prisma.Sql, limit: number) => {
-      const [row] = await db.$queryRaw<{ count: number | bigint }[]>(Prisma.sql`
-        SELECT count(*) AS "count" FROM (SELECT 1 FROM "ExecutionEvent" WHERE ${which} LIMIT ${limit}) AS "found"`)
-      return Number(row?.count ?? 0)
-    }
-    const old = Prisma.sql`"executionId" < ${timedIdsSince('exec', before)} AND "at" < ${before}`
-    if (!(await count(old, 1))) return 0
-    const most = Math.ceil((await count(Prisma.sql`1 = 1`, MAX_COUNTED_EVENTS)) * RETENTION_SHARE)
-    const found = await count(old, most + 1)
-    if (found > most)
-      log.warn(
-        { removed: most, olderThan: before },
-        'more than a tenth of all events is older than EVENT_RETENTION_DAYS: check the clock; the rest is removed later',
-      )
-    return Math.min(found, most)
-  }
-
   /** Repeats a task with at most `atOnce` concurrent executions. Logs failures and tries again. */
   function every(interval: number, action: string, task: () => Promise<void>, atOnce = 1): void {
     let busy = 0
@@ -301,7 +221,7 @@ export function createMaintenance(deps: MaintenanceDeps) {
       await sweep(exclusive)
       every(SWEEP_INTERVAL, 'recover runs', () => sweep(false))
       every(COMPACTION_INTERVAL, 'compact events', deps.compact)
-      every(RETENTION_INTERVAL, 'remove old events', forget)
+      every(RETENTION_INTERVAL, 'remove old events', async () => void (pause.isPaused() || (await removeOld(deps))))
       if (!databaseFile(settings)) every(STATISTICS_INTERVAL, 'analyze grown tables', () => analyzeNew(db))
     },
     stop,
@@ -312,12 +232,3 @@ const laterThan = ({ createdAt, id }: ExecutionRow): Prisma.ExecutionWhereInput[
   { createdAt: { gt: createdAt } },
   { createdAt, id: { gt: id } },
 ]
-
-/** Yields between two batches, because SQLite answers synchronously and would block the event loop. */
-async function inBatches(most: number, remove: (limit: number) => Promise<number>): Promise<void> {
-  for (let left = most; left > 0; left -= RETENTION_BATCH) {
-    const limit = Math.min(left, RETENTION_BATCH)
-    if ((await remove(limit)) < limit) return
-    await setImmediate()
-  }
-}
