@@ -1,5 +1,3 @@
-import type { RequestListener, Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { createAgentCache } from './agents/agent-cache.ts'
@@ -28,11 +26,9 @@ import { createEngine } from './executions/engine/engine.ts'
 import { createNotices } from './executions/engine/events/notices.ts'
 import { createModels } from './executions/engine/models/models.ts'
 import { agentFor } from './executions/execute.ts'
-import { limitConnections } from './http/connections.ts'
-import { REQUEST_TIMEOUT, refuseMalformed } from './http/malformed.ts'
+import { close, listen, portOf, urlOf } from './http/listen.ts'
 import { checkLog, countStart, findInstallation } from './installation.ts'
 import { type Clock, systemClock } from './lib/clock.ts'
-import { createServer } from './lib/net/http.ts'
 import { onceDone } from './lib/once.ts'
 import { hostsOf } from './lib/postgres-url.ts'
 import { raceAbort } from './lib/race-abort.ts'
@@ -182,9 +178,9 @@ export async function startService(
   let isStarted = false
   const isReady = createReadyCheck({ db, pause, troubles, bus: far, stopping: stopping.signal })
   const app = createApp(deps, async () => (isStarted ? isReady() : null))
-  const server = cleanup.adopt(await serve(app, settings, log, stopping.signal), close)
+  const server = cleanup.adopt(await listen(app, settings, log, stopping.signal), close)
   // Links name the port that the system chose for 0.
-  settings.PORT = (server.address() as AddressInfo).port
+  settings.PORT = portOf(server)
   let scheduler: Scheduler | null = null
   let deliverer: Deliverer | null = null
   cleanup.defer(() => deliverer?.stop())
@@ -288,63 +284,3 @@ async function openPostgresBus(settings: Settings, db: Db, log: Logger): Promise
  * Delay after the start before modules of the first run are preloaded (ms), so that the first responses do not wait.
  */
 const PRELOAD_AFTER = 1_000
-
-/** Starts an HTTP server. Once `stopping` aborts, each response ends its connection. */
-async function serve(app: RequestListener, settings: Settings, log: Logger, stopping: AbortSignal): Promise<Server> {
-  const answer: RequestListener = (req, res) => {
-    // A kept connection would be closed while its next request may be on the way.
-    if (stopping.aborted) res.setHeader('Connection', 'close')
-    app(req, res)
-  }
-  const server = createServer(CONNECTIONS, answer)
-  // A client that closes its half after the request, as `nc` does, gets its answer (http/context.ts).
-  Object.assign(server, { httpAllowHalfOpen: true })
-  server.on('checkExpectation', answer).on('clientError', refuseMalformed)
-  await limitConnections(server, log)
-  await listen(server, settings)
-  return server
-}
-
-/**
- * Maximum number of connections that wait to be accepted; Linux allows 4,096. Node's 511 are too few for 3,000 clients
- * that connect at once: the kernel resets some of them.
- */
-const BACKLOG = 4_096
-
-function listen(server: Server, { HOST, PORT }: Settings): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject).listen(PORT, HOST, BACKLOG, () => {
-      server.off('error', reject)
-      resolve()
-    })
-  })
-}
-
-function urlOf(server: Server, { PUBLIC_URL }: Settings): string {
-  const { address, family, port } = server.address() as AddressInfo
-  const host = address === '0.0.0.0' || address === '::' ? 'localhost' : family === 'IPv6' ? `[${address}]` : address
-  return PUBLIC_URL?.replace(/\/$/, '') ?? `http://${host}:${port}`
-}
-
-const CONNECTIONS = {
-  // Idle timeout (ms), longer than in proxies, which would otherwise send a request on a closing connection.
-  keepAliveTimeout: 150_000,
-  requestTimeout: REQUEST_TIMEOUT,
-  // TCP's own probes (ms): a router forgets a connection on which a client waits minutes for a whole answer.
-  keepAlive: true,
-  keepAliveInitialDelay: 60_000,
-  // The app handles a missing host or an unknown expectation instead of Node.
-  requireHostHeader: false,
-}
-/** Maximum time for responses in progress at shutdown (ms). */
-const CLOSE_PATIENCE = 3_000
-
-async function close(server: Server): Promise<void> {
-  const closed = new Promise((resolve) => server.close(resolve))
-  // Connections whose responses have just ended become idle now.
-  const idle = setInterval(() => server.closeIdleConnections(), 20)
-  const timer = setTimeout(() => server.closeAllConnections(), CLOSE_PATIENCE)
-  await closed
-  clearTimeout(timer)
-  clearInterval(idle)
-}
