@@ -67,6 +67,8 @@ export type Service = {
   stop: () => Promise<void>
 }
 
+type StartOptions = { clock?: Clock; onQuery?: (sql: string) => void }
+
 /**
  * Starts the whole service in this process: locks, migrates and opens the database, listens, and recovers after a
  * crash. Throws and closes everything again if any step fails.
@@ -74,11 +76,81 @@ export type Service = {
 export async function startService(
   given: Readonly<Settings>,
   log: Logger,
-  options: { clock?: Clock; onQuery?: (sql: string) => void } = {},
+  options: StartOptions = {},
 ): Promise<Service> {
   await using cleanup = new AsyncDisposableStack()
   const settings = { ...given }
-  const { onQuery } = options
+  const stores = await openStores(cleanup, settings, log, options)
+  const { file, db, installation } = stores
+  const { deps, far, metricsUrl } = await createDeps(cleanup, settings, log, stores)
+  removeRemains(deps)
+
+  const stopping = new AbortController()
+  let isStarted = false
+  const isReady = createReadyCheck({ ...stores, bus: far, stopping: stopping.signal })
+  const app = createApp(deps, async () => (isStarted ? isReady() : null))
+  const server = cleanup.adopt(await listen(app, settings, log, stopping.signal), close)
+  // Links name the port that the system chose for 0.
+  settings.PORT = portOf(server)
+  let scheduler: Scheduler | null = null
+  let deliverer: Deliverer | null = null
+  cleanup.defer(() => deliverer?.stop())
+  // From here on new runs are rejected, including those of missions; the next server starts them.
+  cleanup.defer(async () => {
+    const patience = AbortSignal.timeout(settings.DRAIN_TIMEOUT)
+    await Promise.all([scheduler?.stop(), deps.engine.drain()])
+    await raceAbort(Promise.allSettled(deps.tokenRefreshes), patience)
+  })
+  // Recovery starts after listening, so that a server that fails to start repeatedly takes over no runs. The lock
+  // proves that no other server uses the file, so all of its runs are orphaned.
+  await deps.engine.start(file !== null)
+  // The token in the result is displayed once, so nothing may fail after this.
+  const first = await bootstrap(deps)
+  await deps.operatorServers
+    .declare()
+    .catch((error) =>
+      log.error({ err: error }, 'failed to store the MCP servers of MCP_CONFIG: start the server again'),
+    )
+  installation.end()
+  const made = installation.isNew ? (file ?? hostsOf(settings.DATABASE_URL ?? '')) : null
+  if (made) log.warn({ database: made }, 'a new installation was made')
+  isStarted = true
+  if (settings.ROLE !== 'api') {
+    scheduler = createScheduler(deps)
+    deliverer = createDeliverer(deps, pushBody)
+    // A failure is reported to its user later.
+    const preload = () => Promise.all([deps.models.preload(), deps.engine.preload(), loadTools()]).catch(() => {})
+    const timer = setTimeout(preload, PRELOAD_AFTER)
+    cleanup.defer(() => clearTimeout(timer))
+  }
+  if (!file)
+    warnOfExposure(db, log).catch((error) =>
+      log.warn(
+        { err: error },
+        'failed to check whether an API serves the tables to anyone; the next start tries again',
+      ),
+    )
+  const resources = cleanup.move()
+  return {
+    deps,
+    url: urlOf(server, settings),
+    metricsUrl,
+    firstToken: first?.token ?? null,
+    firstLink: first?.link ?? null,
+    newInstallation: made,
+    async stop() {
+      stopping.abort()
+      // Serves requests until proxies have noticed that it is not ready.
+      if (settings.SHUTDOWN_DELAY) await sleep(settings.SHUTDOWN_DELAY)
+      await resources.disposeAsync()
+    },
+  }
+}
+
+type Stores = Awaited<ReturnType<typeof openStores>>
+
+/** Locks, migrates and opens the database and the storage of media. */
+async function openStores(cleanup: AsyncDisposableStack, settings: Settings, log: Logger, options: StartOptions) {
   const file = databaseFile(settings)
   const troubles = cleanup.adopt(createTroubles(log, file), (opened) => opened.stop())
   if (file) {
@@ -91,30 +163,34 @@ export async function startService(
   const isReplaced = file !== null && (await checkLogOf(file, settings, now, log))
   const limits = { keepsFile: true, statementTimeout: STATEMENT_TIMEOUT }
   const database = cleanup.adopt(
-    await openDatabase(settings, { ...limits, onQuery, onFailure: troubles.note }),
+    await openDatabase(settings, { ...limits, onQuery: options.onQuery, onFailure: troubles.note }),
     (opened) => opened.close(),
   )
   const db = database.client
   const clock =
     options.clock ?? (file ? systemClock : cleanup.adopt(await openDatabaseClock(db, log), (opened) => opened.stop()))
-  if (!file) await warnOfExposure(db, log)
-  const found = await findInstallation(database, settings)
+  const installation = await findInstallation(database, settings)
   const masterKey = await openMasterKey(database, settings, clock.now())
-  const installation = installationId(masterKey)
-  if (file) await countStart(database, settings, { installation, isReplaced, now: clock.now() })
+  const id = installationId(masterKey)
+  if (file) await countStart(database, settings, { installation: id, isReplaced, now: clock.now() })
   await continueEvents(db, settings)
   const pause = cleanup.adopt(await openPause(settings, db, log), (opened) => opened.stop())
-  const storage = await openStorage(settings, installation, file !== null)
+  const storage = await openStorage(settings, id, file !== null)
   // A paused server may use the folder of another database, whose uploads are in progress.
   if (!pause.isPaused()) await storage?.cleanDrafts(file ? 'all' : 'old')
   if (!storage) log.warn('media answer 503: servers on PostgreSQL need a common S3_BUCKET or MEDIA_DIR')
+  return { file, troubles, db, clock, installation, masterKey, pause, storage }
+}
+
+/** Creates the parts that all requests and runs share. */
+async function createDeps(cleanup: AsyncDisposableStack, settings: Settings, log: Logger, stores: Stores) {
+  const { file, db, clock, masterKey, pause, storage } = stores
   const far = file ? null : cleanup.adopt(await openPostgresBus(settings, db, log), (bus) => bus.stop())
   const bus = far ?? createLocalBus()
   const startedTelemetry = cleanup.adopt(
     await startTelemetry(settings, { db, clock, log, isPaused: pause.isPaused }),
     (started) => started.stop(),
   )
-  const { telemetry } = startedTelemetry
   const operatorServers = cleanup.adopt(createOperatorServers({ settings, db, clock, log }), (servers) =>
     servers.stop(),
   )
@@ -133,7 +209,7 @@ export async function startService(
     pause,
     bus,
     models,
-    telemetry,
+    telemetry: startedTelemetry.telemetry,
   }
   const engine = createEngine({
     ...base,
@@ -172,61 +248,7 @@ export async function startService(
     idempotencyKey: deriveKey(masterKey, 'idempotency'),
     wrappingKey,
   }
-  removeRemains(deps)
-
-  const stopping = new AbortController()
-  let isStarted = false
-  const isReady = createReadyCheck({ db, pause, troubles, bus: far, stopping: stopping.signal })
-  const app = createApp(deps, async () => (isStarted ? isReady() : null))
-  const server = cleanup.adopt(await listen(app, settings, log, stopping.signal), close)
-  // Links name the port that the system chose for 0.
-  settings.PORT = portOf(server)
-  let scheduler: Scheduler | null = null
-  let deliverer: Deliverer | null = null
-  cleanup.defer(() => deliverer?.stop())
-  // From here on new runs are rejected, including those of missions; the next server starts them.
-  cleanup.defer(async () => {
-    const patience = AbortSignal.timeout(settings.DRAIN_TIMEOUT)
-    await Promise.all([scheduler?.stop(), engine.drain()])
-    await raceAbort(Promise.allSettled(deps.tokenRefreshes), patience)
-  })
-  // Recovery starts after listening, so that a server that fails to start repeatedly takes over no runs. The lock
-  // proves that no other server uses the file, so all of its runs are orphaned.
-  await engine.start(file !== null)
-  // The token in the result is displayed once, so nothing may fail after this.
-  const first = await bootstrap(deps)
-  await operatorServers
-    .declare()
-    .catch((error) =>
-      log.error({ err: error }, 'failed to store the MCP servers of MCP_CONFIG: start the server again'),
-    )
-  found.end()
-  const made = found.isNew ? (file ?? hostsOf(settings.DATABASE_URL ?? '')) : null
-  if (made) log.warn({ database: made }, 'a new installation was made')
-  isStarted = true
-  if (settings.ROLE !== 'api') {
-    scheduler = createScheduler(deps)
-    deliverer = createDeliverer(deps, pushBody)
-    // A failure is reported to its user later.
-    const preload = () => Promise.all([models.preload(), engine.preload(), loadTools()]).catch(() => {})
-    const timer = setTimeout(preload, PRELOAD_AFTER)
-    cleanup.defer(() => clearTimeout(timer))
-  }
-  const resources = cleanup.move()
-  return {
-    deps,
-    url: urlOf(server, settings),
-    metricsUrl: startedTelemetry.metricsUrl,
-    firstToken: first?.token ?? null,
-    firstLink: first?.link ?? null,
-    newInstallation: made,
-    async stop() {
-      stopping.abort()
-      // Serves requests until proxies have noticed that it is not ready.
-      if (settings.SHUTDOWN_DELAY) await sleep(settings.SHUTDOWN_DELAY)
-      await resources.disposeAsync()
-    },
-  }
+  return { deps, far, metricsUrl: startedTelemetry.metricsUrl }
 }
 
 /**
