@@ -90,8 +90,9 @@ export async function verifyEmail(tx: Tx, userId: string, now: Date): Promise<vo
   const data = { emailVerified: true, passwordHash: null, updatedAt: now }
   const { count } = await tx.user.updateMany({ where: { id: userId, emailVerified: false }, data })
   if (!count) return
-  await endSessions(tx, { userId }, {}, now)
+  // Before the sessions, because a link that is being used delays this until its session can be found.
   await tx.oneTimeLink.deleteMany({ where: { userId } })
+  await endSessions(tx, { userId }, {}, now)
   const tokens = await tx.token.findMany({
     where: { userId, revokedAt: null },
     select: { id: true, organizationId: true },

@@ -210,13 +210,15 @@ export async function useLink(context: SignInContext, code: string) {
 }
 
 /**
- * Removes a password and ends all sessions. The code came by mail or from the operator, which verifies the e-mail
- * address.
+ * Removes a password and ends all sessions and open links. The code came by mail or from the operator, which verifies
+ * the e-mail address.
  */
 async function resetPassword(tx: Tx, who: UserCause, now: Date): Promise<void> {
   const { userId } = who
   await verifyEmail(tx, userId, now)
   await tx.user.updateMany({ where: { id: userId }, data: { passwordHash: null, updatedAt: now } })
+  // Before the sessions, because a link that is being used delays this until its session can be found.
+  await tx.oneTimeLink.deleteMany({ where: { userId } })
   await endSessions(tx, who, {}, now)
   await auditUser(tx, who, 'password.reset', userId, now)
 }

@@ -1,6 +1,9 @@
 import crypto from 'node:crypto'
 import { beforeEach, describe, expect, it, vi } from 'vitest'
+import { linkUser } from '../../src/auth/identity.ts'
 import { networkOf } from '../../src/auth/sign-in-limits.ts'
+import { inTransaction } from '../../src/idempotency.ts'
+import { useLink } from '../../src/sessions/service.ts'
 import { expectError } from '../support/api.ts'
 import { newLink as makeLink, setPassword, signedIn } from '../support/browser-session.ts'
 import { freePort } from '../support/free-port.ts'
@@ -37,6 +40,9 @@ async function person(options: Parameters<TestServer['member']>[0] = {}): Promis
   await setPassword(server, member.userId, PASSWORD)
   return { ...member, email }
 }
+
+/** The locks that a transaction on PostgreSQL waits for. */
+const waiting = () => db().$queryRaw<object[]>`SELECT 1 FROM pg_locks WHERE NOT "granted"`
 
 const newLink = (userId: string, purpose?: 'reset_password') => makeLink(server, userId, purpose)
 
@@ -461,18 +467,42 @@ describe('a one-time link', () => {
     expectError(await ask('POST', '/api/auth/link', { body: { code } }), 401, 'Invalid or expired link')
   })
 
-  it('of a reset removes the password and ends every session', async () => {
+  it('of a reset removes the password and ends every session and open link', async () => {
     const { userId, email } = await person()
     const { headers } = await signedIn(server, userId)
+    const open = await newLink(userId)
     const code = await newLink(userId, 'reset_password')
     const answer = await ask('POST', '/api/auth/link', { body: { code } })
     expect(answer.body.user.hasPassword).toBe(false)
+    expectError(await ask('POST', '/api/auth/link', { body: { code: open } }), 401, 'Invalid or expired link')
     expect((await ask('GET', '/api/auth/session', { headers })).status).toBe(401)
     const own = { ...ownPage(server), Cookie: cookieOf(answer) }
     const set = await ask('POST', '/api/auth/password', { headers: own, body: { new: NEXT } })
     expect(set.status).toBe(200)
     expect((await login(email, PASSWORD)).status).toBe(401)
     expect((await login(email, NEXT)).status).toBe(200)
+  })
+
+  it.each(['reset', 'verified address'])('starts no session that a concurrent %s leaves', async (what) => {
+    const { deps } = server.service
+    const { userId, email } = await person()
+    const [code, reset] = [await newLink(userId), await newLink(userId, 'reset_password')]
+    await db().user.updateMany({ where: { id: userId }, data: { emailVerified: what === 'reset' } })
+    const end = () =>
+      what === 'reset'
+        ? ask('POST', '/api/auth/link', { body: { code: reset } })
+        : linkUser(deps, { issuer: 'https://issuer.example', subject: userId, email })
+    const client = { address: undefined, userAgent: undefined }
+    const used = { client, requestId: 'x', cookie: undefined, setCookie: () => {} }
+    const { ended, session } = await inTransaction(deps, async (own) => {
+      const { session } = await useLink({ deps: own, ...used }, code)
+      const ended = end()
+      // On SQLite it waits anyway.
+      if (onPostgres) await expect.poll(waiting, { interval: 5 }).not.toEqual([])
+      return { ended, session }
+    })
+    await ended
+    expect(await db().browserSession.count({ where: { id: session!.id } })).toBe(0)
   })
 })
 
