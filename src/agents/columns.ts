@@ -3,9 +3,9 @@ import type { Prisma } from '../db/client.ts'
 import { badRequest } from '../errors.ts'
 import type { ModelSettings } from '../lib/model-settings.ts'
 import { type Output, outputOf, toOutputColumn } from '../lib/output.ts'
+import { searchedIn } from '../lib/search.ts'
 import type { CachedAgent } from './agent-cache.ts'
 import type { CreateAgent, UpdateAgent } from './schema.ts'
-import { searchable } from './search.ts'
 
 type AgentRow = Prisma.AgentGetPayload<object>
 
@@ -89,7 +89,7 @@ export const toColumns = (values: Values) => ({
   ...values,
   modelSettings: values.modelSettings as Prisma.InputJsonObject,
   output: toOutputColumn(values.output) as Prisma.InputJsonObject,
-  searchText: searchable([values.name, values.role, values.description ?? '', ...values.tags].join('\n')),
+  ...searchedIn(values.name, values.role, values.description, ...values.tags),
 })
 
 /** Throws 400 if the prompt is missing under all of its names. */

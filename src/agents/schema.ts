@@ -3,6 +3,7 @@ import { bool, image, int, ok, requiredText, text, textList, timestamp } from '.
 import { fallbackModels, ModelSettings, NewModelSettings } from '../lib/model-settings.ts'
 import { NewOutput, Output } from '../lib/output.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
+import { searchInput } from '../lib/search.ts'
 import { Permission, Permissions } from '../mcps/schema.ts'
 import { AttachedSkill, attachedAt, warnings } from '../skills/schema.ts'
 
@@ -130,12 +131,7 @@ export const ListAgents = z.object({
   visibility: Visibility.optional().describe('Only agents with this visibility'),
   tag: z.string().optional().describe('Only agents with this tag'),
   category: z.string().max(100).optional().describe('Only agents of this category'),
-  search: z
-    .string()
-    .max(200)
-    .trim()
-    .optional()
-    .describe('Only agents with this text in name, role, description or tags, in any case'),
+  search: searchInput('agents', 'name, role, description or tags'),
   ...pageInput,
 })
 

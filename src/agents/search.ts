@@ -2,6 +2,7 @@ import { type Db, databaseFile, Prisma } from '../db/client.ts'
 import { padToPowerOfTwo } from '../db/fast-path/index.ts'
 import { withoutIndex } from '../db/without-index.ts'
 import type { Deps } from '../deps.ts'
+import { searchable } from '../lib/search.ts'
 
 /**
  * Maximum number of agents that match rarely enough to be listed by id. More frequent matches are soon found among the
@@ -14,18 +15,6 @@ export const MAX_RARE = 500
  * agents.
  */
 const MAX_TRIGRAMS = 12
-
-/**
- * Normalizes a text for searching: NFC, lower case (the databases differ in case folding) with one form of sigma and
- * without the second dot of a lowercased İ, and without LIKE wildcards.
- */
-export const searchable = (text: string): string =>
-  text
-    .normalize('NFC')
-    .toLowerCase()
-    .replaceAll('\u03c2', '\u03c3')
-    .replaceAll('i\u0307', 'i')
-    .replace(/[%_\\]/g, (mark) => String.fromCharCode(0xe000 + mark.charCodeAt(0)))
 
 /** Returns the trigrams of a text, in code points as in both databases. */
 function trigramsOf(text: string): string[] {

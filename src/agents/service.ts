@@ -10,6 +10,7 @@ import { conflict, hasChanged, notFound } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
 import { encodeCursor, pageQuery, toPage } from '../lib/page.ts'
+import { having, searchedIn } from '../lib/search.ts'
 import { permissionWarnings } from '../skills/schema.ts'
 import { findVersions as findSkillVersions } from '../skills/service.ts'
 import { findCached, type Head, LIST_COLUMNS, loadAgents, pinsIn, strings, toAgent } from './agent-cache.ts'
@@ -23,7 +24,7 @@ import {
   type UpdateAgent,
   Visibility,
 } from './schema.ts'
-import { findRare, findTagged, type Listed, searchable } from './search.ts'
+import { findRare, findTagged, type Listed } from './search.ts'
 import { freeSlug } from './slugs.ts'
 import { listed, reachable, sharedBy } from './visibility.ts'
 
@@ -45,7 +46,7 @@ export async function matching(
   const list = where as Prisma.AgentWhereInput
   const wanted = [
     list,
-    search ? { searchText: { contains: searchable(search) } } : {},
+    having(search),
     tag === undefined ? {} : { tagRows: { some: { tag } } },
     category === undefined ? {} : { category },
   ]
@@ -216,6 +217,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         agentOrganizationId: organizationId,
         ownerId: userId,
         title: row.name,
+        ...searchedIn(row.name),
         wasPrivate: row.visibility === 'private',
         status: 'standby',
         createdAt: now,

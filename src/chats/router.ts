@@ -11,7 +11,7 @@ import * as service from './service.ts'
 export const chats = router({
   list: tokenProcedure('chats:read')
     .meta(restMeta('GET', '/api/v1/chats', 'List chats'))
-    .meta(mcpTool('list_chats', 'spaceId agentId status limit cursor'))
+    .meta(mcpTool('list_chats', 'search spaceId agentId status limit cursor'))
     .input(schema.ListChats.prefault({}))
     .output(schema.ChatsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),

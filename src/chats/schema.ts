@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { Execute, FollowExecution } from '../executions/schema.ts'
 import { bool, ok, requiredText, timestamp } from '../lib/fields.ts'
 import { countInput, flag, nextCursor, pageInput, total, truncated } from '../lib/page.ts'
+import { searchInput } from '../lib/search.ts'
 import { STOP_REASONS } from '../wire.ts'
 
 export const ChatStatus = z
@@ -37,6 +38,7 @@ export const ListChats = z.object({
   agentId: z.string().optional().describe('Only chats with this agent'),
   mission: flag('mission').describe('`true`: only runs of missions; `false`: all other chats. Default: both'),
   status: ChatStatus.optional().describe('Only chats with this status'),
+  search: searchInput('chats', 'the title'),
   ...countInput,
   ...pageInput,
 })

@@ -11,6 +11,7 @@ import { LIVE } from '../executions/engine/queue/endings.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newSortableId } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
+import { having, searchable, searchedIn } from '../lib/search.ts'
 import { chatsFor, findOrDefault, hiddenChats, inPrivateSpaces, inSpaces, visible } from '../spaces/service.ts'
 import { countActive, hiddenSessions } from './branches.ts'
 import type { Chat, CreateChat, ListChats, UpdateChat } from './schema.ts'
@@ -81,11 +82,13 @@ export function listedBy(actor: Actor, input: z.output<typeof ListChats>): Prism
   const given = Object.entries({ spaceId, agentId, status }).filter(([, value]) => value !== undefined)
   const filter: Prisma.ChatWhereInput = Object.fromEntries(given)
   const ofMissions = { true: { missionId: { not: null } }, false: { missionId: null } }
-  return { AND: [listed(actor), filter, input.mission === undefined ? {} : ofMissions[`${input.mission}`]] }
+  const mission = input.mission === undefined ? {} : ofMissions[`${input.mission}`]
+  return { AND: [listed(actor), filter, mission, having(input.search)] }
 }
 
 /** Returns how many chats {@link listedBy} finds. */
-export function countListed(actor: Actor, db: Db, { spaceId, agentId, status, mission }: z.output<typeof ListChats>) {
+export function countListed(actor: Actor, db: Db, input: z.output<typeof ListChats>) {
+  const { spaceId, agentId, status, mission, search } = input
   return countOf(db, {
     table: 'Chat',
     organizationId: actor.organizationId,
@@ -94,6 +97,7 @@ export function countListed(actor: Actor, db: Db, { spaceId, agentId, status, mi
       ...(mission
         ? [Prisma.sql`t."missionId" IS NOT NULL`]
         : columnsAre({ missionId: mission === false ? null : undefined })),
+      ...(search ? [Prisma.sql`t."searchText" LIKE ${`%${searchable(search)}%`}`] : []),
     ],
     hidden: [...hiddenChats(actor), inSpaces(Prisma.sql`h."archivedAt" IS NOT NULL`), ...inPrivateSpaces(actor)],
   })
@@ -147,6 +151,7 @@ const NEW_TITLE = 'New chat'
 /** POST /chats. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateChat>) {
   const { spaceId, agent } = await findPlace(actor, deps, input)
+  const title = input.title ?? agent?.name ?? NEW_TITLE
   const now = deps.clock.now()
   const id = newSortableId(now)
   const row = await deps.db.$transaction(async (tx) => {
@@ -159,7 +164,8 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         agentOrganizationId: agent?.organizationId ?? null,
         wasPrivate: agent?.visibility === 'private',
         ownerId: actor.userId,
-        title: input.title ?? agent?.name ?? NEW_TITLE,
+        title,
+        ...searchedIn(title),
         status: 'standby',
         createdAt: now,
         updatedAt: now,
@@ -169,7 +175,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
     return find(actor, { db: tx }, id)
   })
   deps.bus.publish('chat', [id])
-  const { title, status } = row
+  const { status } = row
   return { id, title, status, chat: toChat(row, { messageCount: 0, hides: false }) }
 }
 
@@ -181,7 +187,7 @@ export async function update(actor: Actor, deps: Deps, { id, title, closed }: z.
   const chat = authorize(actor, await find(actor, deps, id))
   const now = deps.clock.now()
   const closedAt = closed === undefined ? undefined : closed ? (chat.closedAt ?? now) : null
-  const changes = omitUndefined({ title, closedAt })
+  const changes = omitUndefined({ title, ...(title !== undefined && searchedIn(title)), closedAt })
   if (hasChanges(chat, changes)) {
     await deps.db.$transaction(async (tx) => {
       if (!(await updateChat(tx, actor, chat, 'chat.update', now, changes))) throw notFound('Chat')

@@ -7,6 +7,7 @@ import { isUniqueViolation } from '../lib/database-errors.ts'
 import { toBase62 } from '../lib/id.ts'
 import type { DeclaredProgram, DeclaredServer } from '../lib/mcp-config.ts'
 import { onceDone } from '../lib/once.ts'
+import { searchedIn } from '../lib/search.ts'
 import { findBySlug } from '../organizations/service.ts'
 import { type Settings, SettingsError } from '../settings.ts'
 import type { McpClient } from './client/client.ts'
@@ -156,16 +157,22 @@ async function resolve({
 /**
  * Returns the columns of a declared server. Neither its program nor its headers and path are stored: they are secret.
  */
-const columnsOf = (server: DeclaredServer) => ({
-  mcpType: server.name,
-  name: server.name,
-  description: server.description,
-  isActive: !server.disabled,
-  operatorModes: server.permissions,
-  ...(server.kind === 'program'
-    ? { url: `stdio:${encodeURIComponent(server.name)}`, transport: 'stdio' }
-    : { url: `${new URL(server.url).origin}/`, transport: server.transport }),
-})
+function columnsOf(server: DeclaredServer) {
+  const { name, description } = server
+  const place =
+    server.kind === 'program'
+      ? { url: `stdio:${encodeURIComponent(name)}`, transport: 'stdio' }
+      : { url: `${new URL(server.url).origin}/`, transport: server.transport }
+  return {
+    mcpType: name,
+    name,
+    description,
+    isActive: !server.disabled,
+    operatorModes: server.permissions,
+    ...place,
+    ...searchedIn(name, description, name, place.url),
+  }
+}
 
 /** Writes the rows. Several servers may do so at once: the first insert wins, and equal rows are not written again. */
 async function write(

@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { badRequest } from '../errors.ts'
 import { bool, ok, requiredEnum, requiredText, text, timestamp } from '../lib/fields.ts'
 import { nextCursor, pageInput, truncated } from '../lib/page.ts'
+import { searchInput } from '../lib/search.ts'
 
 const MAX_HEADERS = 50
 
@@ -222,7 +223,7 @@ export const McpType = z
   .meta({ id: 'McpType', description: 'A well-known MCP server' })
 
 /** GET /mcps (contract.md section 7). */
-export const ListMcps = z.object(pageInput)
+export const ListMcps = z.object({ search: searchInput('servers', 'name, description, type or address'), ...pageInput })
 
 /** An MCP server (contract.md section 7). The values of its credentials are never returned. */
 export const Mcp = z

@@ -9,6 +9,7 @@ import { type AppError, badRequest, forbidden, notFound } from '../errors.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { listPage } from '../lib/page.ts'
+import { having, searchedIn } from '../lib/search.ts'
 import { findType, listTypes } from './catalogue.ts'
 import { setCredentials } from './credentials.ts'
 import { isLooser, type Modes, modeIn, permissionsOf } from './modes.ts'
@@ -26,6 +27,15 @@ const NAMES = {
 
 /** The JSON column with long texts, which long lists cut. */
 export const LONG_TEXTS = ['headers'] as const
+
+/** Returns the column with the texts that searches look in. */
+const textOf = ({
+  name,
+  description,
+  mcpType,
+  url,
+}: Pick<McpRow, 'name' | 'mcpType' | 'url'> & { description?: string | null }) =>
+  searchedIn(name, description, mcpType, url)
 
 /** Filters the organization's servers, which every member sees (contract.md section 2). */
 export const reachable = ({ organizationId }: Actor): Prisma.McpServerWhereInput => ({ organizationId })
@@ -92,9 +102,16 @@ const toMcp = (row: McpRow & { truncated?: boolean }, connection: OwnConnection)
   updatedAt: row.updatedAt.toISOString(),
 })
 
-/** Returns how many servers {@link reachable} finds. */
-export const countListed = ({ organizationId }: Actor, db: Db): Promise<number> =>
-  totalOf(db, { organizationId, list: 'mcps' })
+/** Returns the filter of `list`: its input on top of {@link reachable}. */
+export const listedBy = (actor: Actor, { search }: z.output<typeof ListMcps>): Prisma.McpServerWhereInput => ({
+  AND: [reachable(actor), having(search)],
+})
+
+/** Returns how many servers {@link listedBy} finds. Counts rows if there is a search. */
+export const countListed = (actor: Actor, db: Db, input: z.output<typeof ListMcps>): Promise<number> =>
+  input.search
+    ? db.mcpServer.count({ where: listedBy(actor, input) })
+    : totalOf(db, { organizationId: actor.organizationId, list: 'mcps' })
 
 /** GET /mcps, newest first. */
 export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListMcps>) {
@@ -102,9 +119,9 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
     input,
     LONG_TEXTS,
     ({ where: after, ...page }) =>
-      db.mcpServer.findMany({ where: { AND: [reachable(actor), after ?? {}] }, include: NAMES, ...page }),
+      db.mcpServer.findMany({ where: { AND: [listedBy(actor, input), after ?? {}] }, include: NAMES, ...page }),
   )
-  const total = input.cursor !== undefined || nextCursor ? await countListed(actor, db) : rows.length
+  const total = input.cursor !== undefined || nextCursor ? await countListed(actor, db, input) : rows.length
   const connectionOf = await readConnections(actor, { db }, rows)
   return { mcps: rows.map((row) => toMcp(row, connectionOf(row))), total, nextCursor }
 }
@@ -161,17 +178,16 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   checkClient({ auth, clientId, hasSecret: clientSecret !== null })
   const { organizationId, userId: ownerId } = actor
   const now = deps.clock.now()
+  const named = { name, description: description ?? null, mcpType: mcpType ?? 'custom', url }
   const row = await deps.db.$transaction(async (tx) => {
     const { id } = await tx.mcpServer.create({
       data: {
         id: newId(),
         organizationId,
         ownerId,
-        mcpType: mcpType ?? 'custom',
-        name,
-        description: description ?? null,
+        ...named,
+        ...textOf(named),
         isActive: isActive ?? true,
-        url,
         transport: transport ?? 'streamable-http',
         headers,
         permissions: permissions ?? [],
@@ -231,7 +247,13 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       const keepsSecret = row.clientSecret !== null && !isMoved && after.clientId === row.clientId
       checkClient({ ...after, hasSecret: clientSecret === undefined ? keepsSecret : clientSecret !== null })
       const endsSecret = clientSecret === null || (clientSecret === undefined && !keepsSecret)
-      const data = { ...changes, ...(endsSecret && { clientSecret: null }), writtenBy: actor.userId, updatedAt: now }
+      const data = {
+        ...changes,
+        ...textOf(after),
+        ...(endsSecret && { clientSecret: null }),
+        writtenBy: actor.userId,
+        updatedAt: now,
+      }
       await tx.mcpServer.updateMany({ where: { id: mcpId }, data })
       const endsConnections =
         isMoved || clientSecret !== undefined || after.auth !== row.auth || after.clientId !== row.clientId

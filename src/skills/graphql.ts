@@ -66,14 +66,14 @@ builder.queryFields((t) => ({
     type: Skills,
     args: argsFromZod(ListSkills),
     resolve: async (_, args, { actor, deps, answer }) => {
-      const { first = ROOT_ROWS, after, category: named } = parseArgs(ListSkills, args)
+      const { first = ROOT_ROWS, after, category: named, search } = parseArgs(ListSkills, args)
       const category = schema.SkillCategory.optional().parse(named)
       // The cursors are those of REST, because some skills are not rows.
       if (after !== undefined && !service.isListCursor(after)) throw invalidCursor()
       const page = await service.listPage(
         actor,
         deps,
-        { limit: first, ...(category && { category }), ...(after !== undefined && { cursor: after }) },
+        { limit: first, ...(category && { category }), search, ...(after !== undefined && { cursor: after }) },
         true,
       )
       addTo(answer, page.skills)

@@ -2,6 +2,7 @@ import { z } from 'zod'
 import { BUILT_IN_TOOLS } from '../lib/built-in-tools.ts'
 import { ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
+import { searchInput } from '../lib/search.ts'
 import { cut } from '../lib/text.ts'
 
 /**
@@ -137,6 +138,7 @@ export const attachedAt = {
 /** GET /skills (contract.md section 7). */
 export const ListSkills = z.object({
   category: SkillCategory.optional().describe('Only skills of this category'),
+  search: searchInput('skills', 'name, display name or description'),
   ...pageInput,
 })
 

@@ -9,6 +9,7 @@ import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId } from '../lib/id.ts'
 import { cutTexts, encodeCursor, isBehind, isCursor, MAX_ROWS, pageQuery, readPage } from '../lib/page.ts'
+import { having, searchable, searchedIn } from '../lib/search.ts'
 import { CORE_SKILLS, toDisplayName } from './core.ts'
 import { type CreateSkill, type ListSkills, type Skill, toolWarnings, type UpdateSkill } from './schema.ts'
 
@@ -35,7 +36,10 @@ const reachable = (viewer: Viewer): Prisma.SkillWhereInput => ({ OR: listed(view
 const authorize = (actor: Actor, skill: SkillRow): Authorized<SkillRow> =>
   permit(skill, skill.organizationId === actor.organizationId && (skill.ownerId === actor.userId || isAdmin(actor)))
 
-const toSkill = ({ organizationId }: Pick<Viewer, 'organizationId'>, row: SkillRow): SkillOutput => ({
+const toSkill = (
+  { organizationId }: Pick<Viewer, 'organizationId'>,
+  row: Omit<SkillRow, 'searchText'>,
+): SkillOutput => ({
   id: row.id,
   ...fieldsOf(row),
   visibility: row.visibility,
@@ -47,13 +51,21 @@ const toSkill = ({ organizationId }: Pick<Viewer, 'organizationId'>, row: SkillR
   updatedAt: row.updatedAt.toISOString(),
 })
 
-/** Counts the skills that {@link listed} finds and the built-in ones. With a category it counts row by row. */
-async function countAll(viewer: Viewer, db: Db, category: SkillOutput['category'] | undefined): Promise<number> {
+/** A filter of the list of skills. */
+type Wanted = Pick<z.output<typeof ListSkills>, 'category' | 'search'>
+
+const matching = ({ category, search }: Wanted): Prisma.SkillWhereInput => ({
+  ...(category && { category }),
+  ...having(search),
+})
+
+/** Counts the skills that {@link listed} finds and the built-in ones. With a filter it counts row by row. */
+async function countAll(viewer: Viewer, db: Db, wanted: Wanted): Promise<number> {
   const { organizationId, userId } = viewer
-  const shipped = shippedOf(category).length
-  if (category) {
+  const shipped = shippedOf(wanted).length
+  if (wanted.category || wanted.search) {
     const counts = await Promise.all(
-      listed(viewer).map((where) => db.skill.count({ where: { AND: [where, { category }] } })),
+      listed(viewer).map((where) => db.skill.count({ where: { AND: [where, matching(wanted)] } })),
     )
     return counts.reduce((sum, count) => sum + count, shipped)
   }
@@ -61,8 +73,16 @@ async function countAll(viewer: Viewer, db: Db, category: SkillOutput['category'
   return shipped + (await totalOf(db, { organizationId: { in: ['', organizationId] }, list: 'skills', userId: users }))
 }
 
-const shippedOf = (category: SkillOutput['category'] | undefined) =>
-  CORE_SKILLS.filter((skill) => category === undefined || skill.category === category)
+/** Returns the built-in skills that {@link matching} would find if they were rows. */
+const shippedOf = ({ category, search }: Wanted) =>
+  CORE_SKILLS.filter(
+    (skill) =>
+      (category === undefined || skill.category === category) &&
+      (!search || textOf(skill).searchText.includes(searchable(search))),
+  )
+
+const textOf = ({ name, displayName, description }: Pick<SkillRow, 'name' | 'displayName' | 'description'>) =>
+  searchedIn(name, displayName, description)
 
 const core = new Map(CORE_SKILLS.map((skill) => [skill.id, skill]))
 
@@ -82,7 +102,7 @@ const COLUMNS = {
   updatedAt: true,
 } as const
 
-type ListedRow = Omit<SkillRow, 'prompt'> & { prompt?: string }
+type ListedRow = Omit<SkillRow, 'prompt' | 'searchText'> & { prompt?: string }
 
 /** Prefix of cursors of other organizations' skills, which follow the caller's own. */
 const MARKETPLACE = 'm~'
@@ -105,11 +125,10 @@ export const isListCursor = (cursor: string): boolean =>
  */
 export async function listPage(actor: Actor, { db }: Deps, input: z.output<typeof ListSkills>, withPrompts: boolean) {
   const { organizationId } = actor
-  const { category } = input
   const select = { ...COLUMNS, ...(withPrompts && { prompt: true }) }
   const find = async (where: Prisma.SkillWhereInput, from: typeof input): Promise<ListedRow[]> => {
     const { where: after, ...query } = pageQuery(from)
-    return db.skill.findMany({ where: { AND: [where, category ? { category } : {}, after ?? {}] }, ...query, select })
+    return db.skill.findMany({ where: { AND: [where, matching(input), after ?? {}] }, ...query, select })
   }
   const market: Prisma.SkillWhereInput = { visibility: 'public', organizationId: { not: organizationId } }
   const read = async (limit: number, cursor: string | undefined): Promise<ListedRow[]> => {
@@ -125,7 +144,7 @@ export async function listPage(actor: Actor, { db }: Deps, input: z.output<typeo
     { read, positionOf: toCursor, cut: (row) => cutTexts(row, ['prompt']) },
   )
   const nextCursor = hasMore ? toCursor(rows.at(-1)!) : null
-  const total = input.cursor !== undefined || nextCursor ? await countAll(actor, db, category) : rows.length
+  const total = input.cursor !== undefined || nextCursor ? await countAll(actor, db, input) : rows.length
   const show = ({ truncated, ...row }: (typeof rows)[number]) => ({
     ...toSkill(actor, { prompt: '', ...row }),
     ...(truncated && { truncated }),
@@ -147,7 +166,7 @@ async function findOwn(
     { organizationId, visibility: 'private', ownerId },
   ]
   const found = await Promise.all(wheres.map((where) => find(where, input)))
-  const shipped = shippedOf(input.category).map((skill) => ({
+  const shipped = shippedOf(input).map((skill) => ({
     ...skill,
     createdAt: new Date(skill.createdAt),
     updatedAt: new Date(skill.updatedAt),
@@ -281,14 +300,14 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const { name, displayName, description, prompt, category, builtInTools, requiredMCPs, visibility } = input
   const { organizationId, userId: ownerId } = actor
   const now = deps.clock.now()
+  const named = { name, displayName: displayName?.trim() ? displayName : toDisplayName(name), description }
   const row = await deps.db.$transaction(async (tx) => {
     const data = {
       id: newId(),
       organizationId,
       ownerId,
-      name,
-      displayName: displayName?.trim() ? displayName : toDisplayName(name),
-      description,
+      ...named,
+      ...textOf(named),
       prompt,
       category: category ?? 'other',
       builtInTools: builtInTools ?? [],
@@ -344,6 +363,8 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     const data = { ...changes, version: { increment: 1 }, updatedAt: now }
     const [changed] = await unlessTaken(tx.skill.updateManyAndReturn({ where: { id: skill.id }, data }))
     if (!changed) throw notFound('Skill')
+    const text = textOf(changed)
+    if (hasChanges(changed, text)) await tx.skill.updateMany({ where: { id: skill.id }, data: text })
     await recordVersion(tx, actor, changed)
     await audit(tx, actor, 'skill.update', skill.id, now)
     return changed

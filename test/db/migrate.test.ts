@@ -12,6 +12,7 @@ import { database, diff, emptied, noDatabase, schema } from '../../.config/schem
 import { openDatabase } from '../../src/db/client.ts'
 import { MigrationError, migratePostgresql, migrateSqlite, requireSqlite } from '../../src/db/migrate.ts'
 import { warnOfExposure } from '../../src/db/postgresql/exposure.ts'
+import { searchedIn } from '../../src/lib/search.ts'
 import { type Postgres, startPostgres } from '../support/postgres.ts'
 
 const prisma = join(import.meta.dirname, '..', '..', 'prisma')
@@ -56,6 +57,7 @@ const SEARCHED = [
   'Agent_organizationId_archivedAt_visibility_createdAt_id_idx',
   'Agent_organizationId_userId_archivedAt_createdAt_id_idx',
   'Agent_visibility_archivedAt_createdAt_id_idx',
+  'Chat_organizationId_archivedAt_createdAt_id_idx',
 ]
 
 /** The view through which events are written (`webhooks`). */
@@ -139,6 +141,38 @@ const EXPECTED_SETTERS = [
   ['given', 'u'],
   ['set', 'v'],
   ['unknown', 'u'],
+]
+
+const SEARCH_MORE = '20261130050054_search_more'
+
+/** Texts as older versions have stored them. */
+const TEXTS = ['Plain title', 'ÀÉŽ ŁÓDŹ 100%', 'ΟΔΥΣΣΕΥΣ Ώρα', 'ЁЖ И ДЖЕЙ_Ќ', 'İstanbul\\a', '漢字 🦊', "It's"]
+const quotedText = (text: string) => `'${text.replaceAll("'", "''")}'`
+const TITLED = [
+  `INSERT INTO "Organization" ("id", "name", "slug", "createdAt") VALUES ('o', 'O', 'o', '2026-01-01')`,
+  `INSERT INTO "User" ("id", "email", "name", "createdAt", "updatedAt") VALUES ('u', 'u', 'U', '2026-01-01',
+    '2026-01-01')`,
+  `INSERT INTO "Space" ("id", "organizationId", "name", "visibility", "ownerId", "createdAt", "updatedAt") VALUES
+    ('s', 'o', 'S', 'organization', 'u', '2026-01-01', '2026-01-01')`,
+  ...TEXTS.map(quotedText).flatMap((text, n) => [
+    `INSERT INTO "Chat" ("id", "organizationId", "spaceId", "ownerId", "title", "status", "createdAt", "updatedAt")
+      VALUES ('c${n}', 'o', 's', 'u', ${text}, 'standby', '2026-01-01', '2026-01-01')`,
+    `INSERT INTO "Skill" ("id", "organizationId", "ownerId", "name", "displayName", "description", "prompt",
+      "category", "builtInTools", "requiredMCPs", "visibility", "version", "createdAt", "updatedAt")
+      VALUES ('s${n}', 'o', 'u', 'skill-${n}', ${text}, 'D', 'P', 'C', '[]', '[]', 'public', 1, '2026-01-01', '2026-01-01')`,
+    `INSERT INTO "McpServer" ("id", "organizationId", "ownerId", "mcpType", "name", "url", "transport", "headers",
+      "permissions", "createdAt", "updatedAt") VALUES ('m${n}', 'o', 'u', 'T', ${text}, 'U', 'sse', '{}', '[]',
+      '2026-01-01', '2026-01-01')`,
+  ]),
+].join(';')
+const SEARCHED_TEXTS = ['Chat', 'Skill', 'McpServer']
+  .map((table) => `SELECT "id", "searchText" FROM "${table}"`)
+  .join(' UNION ALL ')
+  .concat(' ORDER BY 1')
+const EXPECTED_TEXTS = [
+  ...TEXTS.map((text, n) => [`c${n}`, searchedIn(text).searchText]),
+  ...TEXTS.map((text, n) => [`m${n}`, searchedIn(text, null, 'T', 'U').searchText]),
+  ...TEXTS.map((text, n) => [`s${n}`, searchedIn(`skill-${n}`, text, 'D').searchText]),
 ]
 
 /** Rows of two organizations, some archived or private, including missions whose space or agent is. */
@@ -444,6 +478,11 @@ describe('SQLite', () => {
     expect(rows(COUNTS)).toEqual(EXPECTED_COUNTS.flat())
   })
 
+  test('existing chats, skills and MCP servers have the text that searches look in', async () => {
+    await bringUpToDate(SEARCH_MORE, TITLED)
+    expect(rows(SEARCHED_TEXTS)).toEqual(EXPECTED_TEXTS.flat())
+  })
+
   test('a trigram search finds the existing agents', async () => {
     await bringUpToDate(TOTALS, COUNTED)
     const found = (trigrams: string) =>
@@ -587,6 +626,10 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
   test('totals count the existing rows', async () => {
     const url = await migrated(TOTALS, COUNTED)
     expect(await rows(url, COUNTS)).toEqual(EXPECTED_COUNTS)
+  })
+
+  test('existing chats, skills and MCP servers have the text that searches look in', async () => {
+    expect(await rows(await migrated(SEARCH_MORE, TITLED), SEARCHED_TEXTS)).toEqual(EXPECTED_TEXTS)
   })
 
   test('the client works as on SQLite', async () => {

@@ -81,6 +81,19 @@ it.skipIf(onPostgres).each([
   expect(total).toEqual([expect.stringContaining(` COVERING INDEX ${index} (`)])
 })
 
+it.skipIf(onPostgres)('GET /chats searches titles in the index of its list, and counts them there', async () => {
+  const statements = await server.statementsOf(async () => {
+    const asked = `/api/v1/chats?limit=2&count=true&cursor=${cursor}&search=absent`
+    expect((await request(server, 'GET', asked)).body).toMatchObject({ chats: [], total: 0 })
+  })
+  const searches = statements.filter((sql) => sql.includes('"searchText" LIKE'))
+  expect(searches).toHaveLength(2)
+  for (const sql of searches) {
+    const steps = planOf(server, sql)
+    expect(steps.join(), sql).toContain(' INDEX Chat_organizationId_archivedAt_createdAt_id_idx (')
+  }
+})
+
 it.each(['agents', 'public/agents'])(
   'GET /%s treats an empty search as no search, and reads its stored total',
   async (path) => {

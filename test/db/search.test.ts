@@ -1,11 +1,12 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
 import * as directory from '../../src/agents/directory.ts'
-import { findRare, MAX_RARE, searchable } from '../../src/agents/search.ts'
+import { findRare, MAX_RARE } from '../../src/agents/search.ts'
 import * as agents from '../../src/agents/service.ts'
 import type { Actor } from '../../src/auth/actor.ts'
 import type { Db, Prisma, Tx } from '../../src/db/client.ts'
 import type { Deps } from '../../src/deps.ts'
+import { searchable } from '../../src/lib/search.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
 

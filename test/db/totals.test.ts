@@ -292,7 +292,7 @@ async function* totals(): AsyncGenerator<[list: string, total: number, found: nu
     const skillsFound = listed.reduce((sum, count) => sum + count, CORE_SKILLS.length)
     yield [`skills ${who}`, (await skills.listPage(actor, deps, page, false)).total, skillsFound]
     const mcpsFound = await db.mcpServer.count({ where: mcps.reachable(actor) })
-    yield [`mcps ${who}`, await mcps.countListed(actor, db), mcpsFound]
+    yield [`mcps ${who}`, await mcps.countListed(actor, db, {}), mcpsFound]
     const spacesFound = await db.space.count({ where: spaces.listed(actor) })
     yield [`spaces ${who}`, await spaces.countListed(actor, db), spacesFound]
     for (const { id, chatCount } of (await spaces.list(actor, deps, { limit: 100 })).spaces) {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
+import { graphql } from '../graphql/support.ts'
 import { APIS, callerAs, expectError, ok, onEachApi } from '../support/api.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { filePart, form, post } from '../support/multipart.ts'
@@ -162,6 +163,29 @@ describe('GET /chats', () => {
     const second = await list({ spaceId: one, limit: '3', count: 'true', cursor: first.nextCursor })
     expect(second).toMatchObject({ total: 4, nextCursor: null })
     expect(ids([...first.chats, ...second.chats])).toEqual(ids(chats))
+  })
+
+  it.each(APIS)('%s: searches titles in any case, with a count, also new and sent ones', async (api) => {
+    const spaceId = await space()
+    const agentId = await agent()
+    const letter = await open({ spaceId, title: 'ΟΔΥΣΣΕΥΣ 50%' })
+    const { chatId: sent } = await say(agentId, { spaceId, message: 'Größe_A of all doors' })
+    const renamed = await open({ spaceId, title: 'Kitchen' })
+    const found = async (search: string) => {
+      const { chats, total } = (await on(api, 'chats.list', { spaceId, search, count: 'true' })).body
+      expect(total).toBe(chats.length)
+      return ids(chats)
+    }
+    for (const search of ['οδυσσευς', 'ΟΔΥΣΣΕΥς', ' 50% ']) expect(await found(search)).toEqual([letter.id])
+    for (const search of ['GRÖSSE', '5_', 'windows']) expect(await found(search)).toEqual([])
+    expect(await found('GRÖßE_a')).toEqual([sent])
+    await done('chats.update', { id: renamed.id, title: 'Windows' })
+    expect(await found('windows')).toEqual([renamed.id])
+    expect(await found('kitchen')).toEqual([])
+    expect(await found('')).toHaveLength(3)
+    const query = `{ chats(spaceId: "${spaceId}", search: "WINDOW", first: 1) { nodes { id } totalCount } }`
+    const { data } = await graphql(server, query, {}, people.ann)
+    expect(data.chats).toEqual({ nodes: [{ id: renamed.id }], totalCount: 1 })
   })
 
   it("distinguishes a mission's runs by its title and their numbers", async () => {

@@ -259,6 +259,26 @@ describe('GET /mcps', () => {
     expect(rest).toMatchObject({ mcps: made.slice(2), total: 3, nextCursor: null })
   })
 
+  it('searches names, descriptions, types and addresses in any case', async () => {
+    const zoe = await server.member({ organization: 'Zoo of searches' })
+    const one = await create({ name: 'Äpfel', description: 'Of Trees', mcpType: 'orchard' }, zoe)
+    const other = await create({ name: 'Pears' }, zoe)
+    const found = async (search: string) => {
+      const { mcps, total } = await ok(call('GET', `/mcps?search=${search}`, undefined, zoe))
+      expect(total).toBe(mcps.length)
+      const query = `{ mcps(search: "${search}") { nodes { id } totalCount } }`
+      const { data } = await graphql(server, query, {}, zoe)
+      const ids = mcps.map(({ id }: Body) => id)
+      expect(data.mcps).toEqual({ nodes: ids.map((id: string) => ({ id })), totalCount: total })
+      return ids
+    }
+    for (const search of ['äPFEL', 'of trees', 'Orchard']) expect(await found(search)).toEqual([one.id])
+    expect(await found('MCP.example.com')).toEqual([other.id, one.id])
+    await patched(other.id, { name: 'Plums', url: 'https://plums.example' }, zoe)
+    expect(await found('pears')).toEqual([])
+    for (const search of ['plums', 'PLUMS.EXAMPLE']) expect(await found(search)).toEqual([other.id])
+  })
+
   it('takes the same number of statements for any number of servers', async () => {
     const zoe = await server.member({ organization: 'Zoo 2' })
     const statements = () => server.statementsOf(() => ok(call('GET', '/mcps', undefined, zoe)))

@@ -346,6 +346,33 @@ describe('GET /skills', () => {
     expect(second.skills.marketplace).toHaveLength(limit)
   })
 
+  it.each(APIS)('%s: searches names and descriptions in any case, also of shipped skills', async (api) => {
+    const mine = await server.member({ organization: `Searcher ${api}` })
+    const as = async (procedure: string, input: Fields) =>
+      ok(apis[api](server, procedure, input, { token: mine.token }))
+    const added = { name: newName(), displayName: 'ÄRGER', description: 'of Odysseus', prompt: 'p' }
+    const { id } = await as('skills.create', added)
+    const found = async (search: string, more: Fields = {}) => {
+      const { skills, total } = await as('skills.list', { search, ...more })
+      const all = Object.values(skills as Record<string, Fields[]>).flat()
+      expect(total).toBe(all.length)
+      return all.map(({ name }) => name)
+    }
+    for (const search of ['ärger', 'ODYSSEUS', added.name]) expect(await found(search)).toEqual([added.name])
+    expect(await found('ärger', { category: 'code' })).toEqual([])
+    expect(await found('Research brief')).toContain('research-brief')
+    await as('skills.update', { id, displayName: 'Peace' })
+    expect(await found('ärger')).toEqual([])
+    expect(await found('peace')).toEqual([added.name])
+    const { data } = await graphql(
+      server,
+      '{ skills(search: "PEACE", first: 1) { nodes { id } totalCount } }',
+      {},
+      mine,
+    )
+    expect(data.skills).toEqual({ nodes: [{ id }], totalCount: 1 })
+  })
+
   it.each([1, 2, 5])('in pages of %i is the same list, each once', async (limit) => {
     const all = (await call('skills.list')).body
     const ids = (skills: Record<string, Fields[]>) =>

@@ -56,7 +56,7 @@ const WAITING = {
 
 /** Number of rows of a list unless the client asks for another: models read all of them. */
 const DEFAULT_LIMIT = 50
-const LIMIT = `Maximum number of rows, ${DEFAULT_LIMIT} by default; fewer if they are long`
+const LIMIT = 'Maximum number of rows; fewer if they are long'
 
 const IDEMPOTENCY_KEY_SCHEMA = {
   type: 'string',

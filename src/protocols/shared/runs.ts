@@ -13,6 +13,7 @@ import type { GivenTurn } from '../../executions/engine/queue/client-history.ts'
 import { accept, checkHistory, type ExecuteCall, type ExecuteOptions } from '../../executions/execute.ts'
 import type { Execute } from '../../executions/schema.ts'
 import { isUniqueViolation } from '../../lib/database-errors.ts'
+import { searchedIn } from '../../lib/search.ts'
 import { asList, asObject } from '../../lib/unknown.ts'
 import { findOrDefault } from '../../spaces/service.ts'
 import { type GivenFile, storeFiles } from './attachments.ts'
@@ -253,7 +254,8 @@ const findRun = async ({ db }: Deps, turn: StoredTurn | undefined) =>
 /** Gives a chat the title of its conversation if it has that of an earlier turn. */
 async function retitle(tx: Tx, id: string, turn: StoredTurn | undefined, message: string): Promise<void> {
   const where = { id, title: chatTitleOf(turn?.message ?? '') }
-  await tx.chat.updateMany({ where, data: { title: chatTitleOf(message) } })
+  const title = chatTitleOf(message)
+  await tx.chat.updateMany({ where, data: { title, ...searchedIn(title) } })
 }
 
 /** Returns the run of a turn if it is active and the caller's own. */

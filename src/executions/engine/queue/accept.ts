@@ -8,6 +8,7 @@ import { type KeyClaim, takeClaim } from '../../../idempotency.ts'
 import { newSortableId, newTimedId } from '../../../lib/id.ts'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Output } from '../../../lib/output.ts'
+import { searchedIn } from '../../../lib/search.ts'
 import { beginningWhole, toTitle } from '../../../lib/text.ts'
 import type { Fields } from '../../../lib/unknown.ts'
 import { type ExecutionRow, META_SEQ } from '../events/events.ts'
@@ -235,7 +236,7 @@ async function createChat(tx: Tx, request: NamedRequest, row: ExecutionRow, now:
   const { chatId: id, spaceId, sessionId, userId: ownerId } = row
   const title = mission ? (toTitle(mission.title, MISSION_TITLE_LENGTH) ?? NO_TITLE) : chatTitleOf(message)
   const run = mission && { missionId: mission.id, runNumber: mission.runNumber }
-  const data = { id, spaceId, sessionId, ownerId, title, status: 'working' as const }
+  const data = { id, spaceId, sessionId, ownerId, title, ...searchedIn(title), status: 'working' as const }
   await tx.chat.createMany({ data: { ...data, ...run, ...ownedBy(row, now) } })
 }
 
