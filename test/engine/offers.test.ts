@@ -2,6 +2,7 @@ import type { JSONSchema7 } from '@ai-sdk/provider'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { fitSchema } from '../../src/executions/engine/models/tool-schemas.ts'
+import { fitInput } from '../../src/executions/engine/run/inputs.ts'
 import { findTool, offerable, offersOf, understood, writesCall } from '../../src/executions/engine/run/offers.ts'
 import type { Tool } from '../../src/executions/engine/run/tools.ts'
 
@@ -210,4 +211,68 @@ it('a call is read with the name and the properties of its tool', () => {
   const odd = tool('odd', { inputSchema: { type: 'object', properties: { $filter: { type: 'string' } } } })
   const call = { type: 'tool-call' as const, toolCallId: '1', toolName: 'functions.odd', input: { filter: 'x' } }
   expect(understood([call], [odd])).toEqual([{ ...call, toolName: 'odd', input: { $filter: 'x' } }])
+})
+
+describe('the input of a call', () => {
+  const integer = { type: 'integer' }
+  const text = { type: 'string' }
+  const list = { type: 'array', items: { type: 'object', properties: { n: integer } } }
+  const node = { type: 'object', properties: { n: integer, next: { $ref: '#/$defs/node' } } }
+  it.each<[string, object, object, object]>([
+    ['leaves out null of an optional property', { a: text }, { a: null, b: null }, { b: null }],
+    ['leaves out empty texts of an optional property', { a: integer, b: list }, { a: '', b: 'None' }, {}],
+    ['leaves out an empty text that is no value of an enum', { a: { enum: ['x', 'y'] } }, { a: '' }, {}],
+    ['leaves out an empty text that is too short', { a: { ...text, minLength: 1 } }, { a: '' }, {}],
+    [
+      'has lists and objects that were written as texts',
+      { a: list, b: node },
+      { a: '[{"n":"7"}]', b: '{"n":"8"}' },
+      { a: [{ n: 7 }], b: { n: 8 } },
+    ],
+    [
+      'has numbers and booleans that were written as texts',
+      { a: integer, b: { type: 'boolean' } },
+      { a: ' 7', b: 'True' },
+      { a: 7, b: true },
+    ],
+    [
+      'is fitted through references and alternatives',
+      { a: { anyOf: [{ $ref: '#/$defs/node' }, { type: 'null' }] } },
+      { a: { next: { n: '7' } } },
+      { a: { next: { n: 7 } } },
+    ],
+    ['has null for a word that stands for it', { a: { type: ['integer', 'null'] } }, { a: 'null' }, { a: null }],
+  ])('%s', (_, properties, given, expected) => {
+    expect(fitInput(given, { type: 'object', properties, $defs: { node } })).toEqual(expected)
+  })
+
+  it.each<[string, object, object]>([
+    [
+      'null where the schema admits it',
+      { a: { type: ['string', 'null'] }, b: { enum: ['x', null] }, c: { ...text, nullable: true } },
+      { a: null, b: null, c: null },
+    ],
+    ['null of a required property', { need: text }, { need: null }],
+    [
+      'texts where the schema admits texts',
+      { a: text, b: { anyOf: [list, text] }, c: {}, d: { type: 'any' } },
+      { a: '', b: '[1]', c: '7', d: '[]' },
+    ],
+    [
+      'texts that are no value of the type',
+      { a: integer, b: list, c: { type: 'boolean' } },
+      { a: '7.5', b: 'x, y', c: 'yes' },
+    ],
+    ['values of other types', { a: text, b: { $ref: '#/$defs/self' } }, { a: 7, b: '7' }],
+  ])('keeps %s', (_, properties, given) => {
+    const self = { anyOf: [{ $ref: '#/$defs/self' }, { $ref: '#/$defs/self' }] }
+    expect(fitInput(given, { type: 'object', properties, required: ['need'], $defs: { self } })).toEqual(given)
+  })
+
+  it('is fitted for the tools of a server, and not for those of the client', () => {
+    const inputSchema = { type: 'object', properties: { ids: list } } as JSONSchema7
+    const call = { type: 'tool-call' as const, toolCallId: '1', toolName: 'find', input: { ids: '[]' } }
+    expect(understood([call], [tool('find', { inputSchema })])).toMatchObject([{ input: { ids: [] } }])
+    expect(understood([call], [tool('find', { inputSchema, isClients: true })])).toEqual([call])
+  })
 })

@@ -253,6 +253,35 @@ function targetOf(root: Fields, ref: string): unknown {
   }, root)
 }
 
+/** A form that a value may have. `types`: the types of JSON Schema that it admits; null for any. */
+export type Alternative = { node: Fields; types: ReadonlySet<string> | null }
+
+/** Returns the forms that a node of a schema admits: its alternatives, and itself if it states a type. */
+export function alternativesOf(schema: unknown, root: Fields): Alternative[] {
+  return alternativesIn(schema, { root, unrolled: 0, depth: 0, refs: [], count: { nodes: 0 } })
+}
+
+function alternativesIn(given: unknown, context: Context): Alternative[] {
+  if (!isObject(given) || ++context.count.nodes > MAX_NODES) return [{ node: {}, types: null }]
+  const { node, refs } = flatten(given, context)
+  const types = admittedTypes(node)
+  const branches = [node.anyOf, node.oneOf].flatMap((list) => (Array.isArray(list) ? list : []))
+  const inner = branches.flatMap((branch) => alternativesIn(branch, { ...context, refs }))
+  if (!inner.length) return [{ node, types }]
+  return [...(types ? [{ node, types }] : []), ...inner.map((one) => ({ ...one, types: one.types ?? types }))]
+}
+
+/** Returns the types that a node itself admits; null for any. */
+function admittedTypes(node: Fields): ReadonlySet<string> | null {
+  const stated = [node.type ?? []].flat()
+  if (stated.some((name) => typeof name !== 'string' || !TYPES[name.toLowerCase()])) return null
+  const values = Array.isArray(node.enum) ? node.enum : node.const === undefined ? [] : [node.const]
+  const named = typesOf(node)
+  const types = named.length ? named : values.map((value) => typeof value)
+  const isNullable = node.nullable === true || values.includes(null)
+  return types.length ? new Set([...types, ...(isNullable ? ['null'] : [])]) : null
+}
+
 /** Intersects two schemas: properties and required names of both, for other keywords those of the first. */
 function join(one: Fields, other: Fields): Fields {
   const properties = [one.properties, other.properties].filter(isObject)

@@ -6,7 +6,6 @@ import type {
   LanguageModelV4Usage,
   SharedV4ProviderMetadata,
 } from '@ai-sdk/provider'
-import { isExactNumber, parseExact } from '../../../lib/exact-json.ts'
 import { appendFlat } from '../../../lib/text.ts'
 import type { StopReason } from '../../../wire.ts'
 import type { Delta } from '../events/events.ts'
@@ -19,6 +18,7 @@ import { AbortReason, TimeoutError } from './abort.ts'
 import type { Again } from './asking.ts'
 import { EmptyReply } from './failures.ts'
 import { arrange } from './history.ts'
+import { clean, readInput } from './inputs.ts'
 import type { Emit, RunInput, RunUsage } from './run.ts'
 import type { Reply, ReplyPart } from './steps.ts'
 
@@ -345,29 +345,6 @@ function readCall(part: LanguageModelV4ToolCall, reply: readonly Piece[]): Reply
     input: readInput(part.input),
     ...(part.providerMetadata && { providerOptions: part.providerMetadata }),
   }
-}
-
-/** Maximum nesting of a tool input. Deeper input would exceed the stack when it is serialized. */
-const MAX_DEPTH = 64
-
-/** Parses an input as JSON. Returns the text itself if it is invalid. */
-function readInput(input: string): unknown {
-  try {
-    return clean(parseExact(input || '{}'))
-  } catch {
-    return clean(input)
-  }
-}
-
-/**
- * Removes characters that PostgreSQL cannot store: NUL and unpaired surrogates. Throws if the value is nested too deep.
- */
-function clean(value: unknown, depth = 0): unknown {
-  if (typeof value === 'string') return value.replaceAll('\0', '').toWellFormed()
-  if (typeof value !== 'object' || value === null || isExactNumber(value)) return value
-  if (depth === MAX_DEPTH) throw new RangeError('Too deep')
-  if (Array.isArray(value)) return value.map((item) => clean(item, depth + 1))
-  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [clean(key), clean(inner, depth + 1)]))
 }
 
 /** Finish reasons of replies that are incomplete although their streams ended normally. */

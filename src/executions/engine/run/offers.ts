@@ -1,6 +1,7 @@
 import type { JSONSchema7 } from '@ai-sdk/provider'
 import { asList, asObject, asText } from '../../../lib/unknown.ts'
 import { fitDescription, fitSchema } from '../models/tool-schemas.ts'
+import { fitInput } from './inputs.ts'
 import type { ReplyPart } from './steps.ts'
 import type { Tool } from './tools.ts'
 import type { Warn } from './warnings.ts'
@@ -65,7 +66,9 @@ export function understood(parts: ReplyPart[], tools: readonly Tool[]): ReplyPar
   return parts.flatMap(separate).map((part) => {
     const tool = part.type === 'tool-call' ? findTool(tools, part.toolName) : undefined
     if (part.type !== 'tool-call' || !tool) return part
-    return { ...part, toolName: tool.name, input: fitSchema(tool.inputSchema)?.restore(part.input) ?? part.input }
+    const input = fitSchema(tool.inputSchema)?.restore(part.input) ?? part.input
+    // Clients check the inputs of their own tools.
+    return { ...part, toolName: tool.name, input: tool.isClients ? input : fitInput(input, tool.inputSchema) }
   })
 }
 
