@@ -138,6 +138,29 @@ describe('a session that the server has lost', () => {
     expect([sessions, requests.filter(isCall).length]).toEqual([2, 2])
   })
 
+  it.each(['initialize', 'tools/list'])('is renewed by a server that is still starting at its %s', async (method) => {
+    let refusals = 0
+    otherwise = ({ message, headers }, response) => {
+      const isLost = message?.method === 'tools/call' && headers['mcp-session-id'] === 'session-1'
+      const isStarting = message?.method === method && sessions > 0 && requests.some(isCall) && !refusals++
+      if (isLost || isStarting) response.writeHead(isLost ? 404 : 503, { 'retry-after': '0' }).end()
+      return isLost || isStarting
+    }
+    expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
+    expect([refusals > 0, requests.filter(isCall).length]).toEqual([true, 2])
+  })
+
+  it('fails a call that was not made if it cannot be renewed', async () => {
+    otherwise = ({ message }, response) => {
+      const isLost = message?.method === 'tools/call'
+      const isBroken = message?.method === 'initialize' && sessions > 0
+      if (isLost || isBroken) response.writeHead(isLost ? 404 : 500).end()
+      return isLost || isBroken
+    }
+    const { content } = await using((client) => client.call('act', {}, never))
+    expect(content).toBe('The call failed: it answered with the status 500')
+  })
+
   it.each<[string, (request: Request, response: ServerResponse) => void]>([
     ['lost', (_, response) => void response.destroy()],
     [
@@ -547,6 +570,12 @@ it.each<[string, number, { code: number; message: string }, string]>([
     403,
     { code: -32000, message: 'Invalid Host: mcp' },
     '(add it to the allowed hosts of the server): Invalid Host: mcp',
+  ],
+  [
+    'the host of Playwright',
+    403,
+    { code: -32000, message: 'Access is only allowed at localhost:1' },
+    '(add it to the allowed hosts of the server): Access is only',
   ],
 ])('a server that refuses the handshake with %s is quoted', async (_, status, error, reason) => {
   otherwise = ({ message }, response) => {

@@ -130,10 +130,17 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
   let reopening: Promise<void> | undefined
   /** Whether the tools of a new session differ from those that were read last. */
   let hasOthers = false
+  /** Errors of sessions that could not be renewed, after which a rejected call was not made again. */
+  const beforeCall = new WeakSet<object>()
 
   async function reopen(): Promise<void> {
     const lost = session
-    session = await openSession(options, variant, lost.seen, withConnectTimeout(closing.signal))
+    const until = withConnectTimeout(closing.signal)
+    const tryOpen = () => openSession(options, variant, lost.seen, until)
+    session = await withRetries(tryOpen, (error) => waitOf(error, lost.seen), until).catch((error) => {
+      beforeCall.add(error)
+      throw error
+    })
     // A server that was restarted may have other tools.
     hasOthers ||= !isDeepStrictEqual(toolsOf(lost), toolsOf(session))
     await lost.close()
@@ -160,7 +167,7 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
   function failure(name: string, error: unknown): ToolResult {
     const reason = reasonOf(error, session.seen, clean)
     if (!isServerError(error)) options.onFailure?.(name, reason)
-    return failedCall(error, reason, mayHaveActed(error, reason), clean)
+    return failedCall(error, reason, !beforeCall.has(error as object) && mayHaveActed(error, reason), clean)
   }
 
   return {
@@ -198,6 +205,7 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
         }
         // After any other failure, the tool may have acted.
         const waitOfCall = (error: unknown) => {
+          if (beforeCall.has(error as object)) return null
           if (isUnwritten(error)) return JSON.stringify(input ?? null).length <= MAX_PIECE ? 0 : null
           return statusOf(error) === 429 ? waitOf(error, session.seen) : null
         }

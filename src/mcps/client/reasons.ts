@@ -149,7 +149,7 @@ function ofCode(code: unknown): string | null {
 
 /** The words of frameworks and gateways for a `Host` header that they do not allow, against DNS rebinding. */
 const ABOUT_HOST =
-  /\bhost\b.{0,80}\bnot (?:allowed|permitted|trusted)|\b(?:invalid|disallowed|untrusted|unknown|bad|forbidden|missing).{0,20}\bhost\b/is
+  /\bhost\b.{0,80}\bnot (?:allowed|permitted|trusted)|\b(?:invalid|disallowed|untrusted|unknown|bad|forbidden|missing|blocked).{0,20}\bhosts?\b|\bonly allowed at\b/is
 
 /** Returns whether a server refuses the host of its address, rather than the credentials. */
 const isAboutHost = (status: number, error: unknown): boolean =>
