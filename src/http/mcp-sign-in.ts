@@ -35,7 +35,8 @@ export async function handleMcpSignIn(context: Context, path: string, req: Incom
     if (!visitor && path === START_PATH) return redirect(res, signInPage(context, query))
     if (!visitor) throw new ConnectFailed('other_user', 'the browser is not signed in')
     if (path === START_PATH) return redirect(res, await openSignIn(context.deps, query.get('code') ?? '', visitor))
-    redirect(res, consolePage(context, await finishSignIn(context.deps, query, visitor)))
+    const finished = await finishSignIn(context.deps, query, visitor)
+    redirect(res, finished instanceof URL ? finished : consolePage(context, finished))
   } catch (error) {
     const problem = error instanceof ConnectFailed ? error.problem : 'failed'
     const server = error instanceof ConnectFailed ? error.server : undefined

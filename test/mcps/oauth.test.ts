@@ -1,5 +1,6 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import type { RequestListener } from 'node:http'
+import { text } from 'node:stream/consumers'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { createLocalBus } from '../../src/bus/local.ts'
@@ -330,6 +331,52 @@ describe('an authorization server', () => {
     const { address } = await authorization.begin({ issuer, resource: oauth.url }, { client_id: '1' }, request)
     expect(Object.fromEntries(address.searchParams)).toMatchObject({ scope: 'api://1/read', client_id: '1' })
     expect(address.searchParams.has('resource')).toBe(false)
+  })
+
+  it('of Google is asked for a refresh token', async () => {
+    await using authorization = openAuthorization(server.service.deps.settings, { url: oauth.url, transport: 'sse' })
+    const request = { redirectUri: 'https://muster.example/back', scope: 'read', state: 'x' }
+    const { address } = await authorization.begin(
+      { issuer: 'https://accounts.google.com/' },
+      { client_id: '1' },
+      request,
+    )
+    expect(Object.fromEntries(address.searchParams)).toMatchObject({ access_type: 'offline', prompt: 'consent' })
+  })
+
+  it.each<[string, (fields: Record<string, unknown>) => boolean]>([
+    ['the scope of a registration', (fields) => 'scope' in fields],
+    ['clients with a secret', (fields) => fields.token_endpoint_auth_method !== 'none'],
+  ])('that refuses %s gets a plainer one', async (_, isRefused) => {
+    const id = await createMcp()
+    oauth.broken['/register'] = async (req, res) => {
+      const fields = JSON.parse(await text(req))
+      if (isRefused(fields)) return res.writeHead(403, JSON_TYPE).end('{"error":"insufficient_scope"}')
+      const isPublic = fields.token_endpoint_auth_method === 'none'
+      const client = { ...fields, client_id: 'plain', ...(!isPublic && { client_secret: 'its secret' }) }
+      oauth.clients.set('plain', client)
+      return res.writeHead(201, JSON_TYPE).end(JSON.stringify(client))
+    }
+    expect(outcome(await connect(id))).toEqual(CONNECTED)
+  })
+
+  it.each([
+    { error: 'invalid_target' },
+    { error: 'invalid_request', error_description: 'Unknown parameter: resource' },
+  ])('whose page refuses the resource with %o is asked without it', async (answer) => {
+    const id = await createMcp()
+    oauth.answer = answer
+    const { headers } = await signedIn(server, ann.userId)
+    const { body } = await call(ann, 'POST', `/mcps/${id}/connect`)
+    const back = await visit(await visit(body.url, headers))
+    oauth.answer = {}
+    oauth.knowsResources = false
+    const again = await visit(back, headers)
+    expect([again.pathname, again.searchParams.has('resource')]).toEqual(['/authorize', false])
+    expect(outcome(await visit(back, headers))).toEqual(['/app/mcps', 'expired'])
+    const before = oauth.forms.length
+    expect(outcome(await visit(await visit(again), headers))).toEqual(CONNECTED)
+    expect(oauth.forms.slice(before).map((form) => form.get('resource'))).toEqual([null])
   })
 
   it('that refuses a scope gets a new registration, as some grant only the first scope', async () => {

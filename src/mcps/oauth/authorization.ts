@@ -6,7 +6,6 @@ import {
   type OAuthMetadata,
   type OAuthTokens,
   refreshAuthorization,
-  registerClient,
   selectClientAuthMethod,
   startAuthorization,
   validateAuthorizationResponseIssuer,
@@ -19,6 +18,7 @@ import { type DiscoverableServer, type Discovered, discover, type Issuer } from 
 import { openHttp, type Patience } from './http.ts'
 import { type Issuers, mendAnswer } from './mend-answer.ts'
 import { explained, nameOf } from './problems.ts'
+import { isLoopback, register } from './registration.ts'
 import { MAX_SCOPE } from './scope.ts'
 
 // Requests to authorization servers of MCP servers (contract-2.md section 2.13). All answers are untrusted.
@@ -73,13 +73,6 @@ export type Authorization = AsyncDisposable & {
   revoke(grant: Grant): Promise<boolean>
 }
 
-/** Metadata of this service as a client. */
-export const CLIENT_METADATA = {
-  client_name: 'Muster',
-  grant_types: ['authorization_code', 'refresh_token'],
-  response_types: ['code'],
-}
-
 /**
  * Opens the requests for an MCP server, which connect only where the private-network rule permits. The methods
  * throw {@link AuthorizationProblem}.
@@ -91,14 +84,14 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer, p
     mendAnswer(await http.send(address, init), init, { resource: mcp.url, issuers })
   const common = ({ issuer, metadata, resource }: Issuer) => ({
     ...(metadata && { metadata }),
-    ...(!isMicrosofts(issuer) && { resource }),
+    ...(resource !== undefined && !isMicrosofts(issuer) && { resource }),
     fetchFn: fetch,
   })
   type Common = Pick<Issuer, 'metadata'> & { resource?: string; fetchFn: FetchLike }
   /** Asks for tokens, and again without the resource if the server knows none of that name. */
   const withResource = (server: Issuer, ask: (options: Common) => Promise<OAuthTokens>) =>
     ask(common(server)).catch((error: unknown) => {
-      if (!(error instanceof OAuthError) || error.code !== 'invalid_target') throw error
+      if (!(error instanceof OAuthError) || !refusesResource(error.code, error.message)) throw error
       const { resource: _, ...others } = common(server)
       return ask(others)
     })
@@ -119,25 +112,7 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer, p
 
   return {
     discover: () => explained(() => discover(mcp, { send: http.send, fetch, issuers })),
-    register: (server, redirectUri, scope) =>
-      explained(async () => {
-        const registered = await registerClient(server.issuer, {
-          ...common(server),
-          ...(scope && { scope }),
-          clientMetadata: {
-            ...CLIENT_METADATA,
-            redirect_uris: [redirectUri],
-            token_endpoint_auth_method: authMethodFor(server),
-            application_type: isLoopback(new URL(redirectUri)) ? 'native' : 'web',
-          },
-        })
-        const { client_id, client_secret, client_secret_expires_at = 0, token_endpoint_auth_method } = registered
-        return {
-          client_id,
-          ...(client_secret && { client_secret, client_secret_expires_at }),
-          ...(token_endpoint_auth_method && { token_endpoint_auth_method }),
-        }
-      }),
+    register: (server, redirectUri, scope) => explained(() => register(server, redirectUri, scope, fetch)),
     begin: (server, client, { redirectUri, scope, state }) =>
       explained(async () => {
         const { authorizationUrl: address, codeVerifier: verifier } = await startAuthorization(server.issuer, {
@@ -149,6 +124,11 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer, p
         })
         if (address.protocol !== 'https:' && !isLoopback(address)) {
           throw new AuthorizationProblem('the page of the authorization server is not https')
+        }
+        if (isGoogles(server.issuer)) {
+          // Without these, Google gives no refresh token, or one at the first sign-in only.
+          address.searchParams.set('access_type', 'offline')
+          address.searchParams.set('prompt', 'consent')
         }
         return { address, verifier }
       }),
@@ -196,6 +176,12 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer, p
 const isMicrosofts = (issuer: string): boolean =>
   /(?:^|\.)(?:microsoftonline\.(?:com|us|cn)|ciamlogin\.com|b2clogin\.com)$/.test(new URL(issuer).hostname)
 
+const isGoogles = (issuer: string): boolean => new URL(issuer).hostname === 'accounts.google.com'
+
+/** Returns whether an authorization server refuses the resource, which some know under another name, or not at all. */
+export const refusesResource = (code: string, description: string): boolean =>
+  /^invalid_(?:target|resource)$/.test(code) || (code === 'invalid_request' && /\bresource\b/i.test(description))
+
 /** Returns the code in the address with which the browser has returned. Throws if it carries an error or no code. */
 function codeIn(query: URLSearchParams, { metadata }: Issuer): { code: string; iss: string | undefined } {
   const iss = query.get('iss') ?? undefined
@@ -228,17 +214,6 @@ async function revoke(fetch: FetchLike, { client, metadata, accessToken, refresh
   await response.body?.cancel()
   if (!response.ok) throw new AuthorizationProblem(`the authorization server answered ${response.status}`)
   return true
-}
-
-const isLoopback = ({ protocol, hostname }: URL): boolean =>
-  protocol === 'http:' && /^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname)
-
-/** Authentication methods in order of preference. */
-const AUTH_METHODS = ['client_secret_basic', 'client_secret_post', 'none']
-
-const authMethodFor = ({ metadata }: Issuer): string => {
-  const supported = metadata?.token_endpoint_auth_methods_supported
-  return AUTH_METHODS.find((method) => !supported || supported.includes(method)) ?? 'none'
 }
 
 /** Errors of servers that find no secret of a client. */
@@ -283,7 +258,7 @@ function toGrant(server: Issuer, client: OAuthClient, tokens: OAuthTokens, scope
   const account = id_token === undefined ? undefined : accountOf(id_token)
   return {
     issuer: server.issuer,
-    resource: server.resource,
+    ...(server.resource !== undefined && { resource: server.resource }),
     client,
     accessToken,
     ...(server.metadata && { metadata: server.metadata }),

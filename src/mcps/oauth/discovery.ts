@@ -21,8 +21,8 @@ export type Issuer = {
   issuer: string
   /** Absent for a server without metadata, whose endpoints have fixed paths. */
   metadata?: OAuthMetadata
-  /** The resource that tokens are for (RFC 8707). */
-  resource: string
+  /** The resource that tokens are for (RFC 8707). Absent for a server that has refused it. */
+  resource?: string
 }
 
 /** An {@link Issuer} with the scope that its MCP server asks for. */

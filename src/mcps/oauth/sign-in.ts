@@ -40,7 +40,7 @@ export const clientMetadata = async (settings: Settings) => ({
   client_uri: publicAddress(settings),
   redirect_uris: [redirectUriOf(settings)],
   token_endpoint_auth_method: 'none',
-  ...(await import('./authorization.ts')).CLIENT_METADATA,
+  ...(await import('./registration.ts')).CLIENT_METADATA,
 })
 
 /** Secrets of a sign-in in progress. */
@@ -225,8 +225,16 @@ export async function openSignIn(deps: Deps, code: string, visitor: Visitor): Pr
   const row = await db.mcpSignIn.findUnique({ where: { id: tokenDigest(sessionKey, code) } })
   if (!row || row.expiresAt <= deps.clock.now()) throw new ConnectFailed('expired', 'an unknown or expired code')
   if (row.userId !== visitor.userId) throw new ConnectFailed('other_user', 'the session of another user', row)
+  if (row.stateDigest !== null) throw new ConnectFailed('expired', 'the code was used before', row)
+  return leave(deps, row, await openFlow(deps, row), visitor)
+}
+
+/**
+ * Begins the sign-in at the authorization server: gives it a new state and the session, and returns the address there.
+ * Throws {@link ConnectFailed} if the sign-in has gone on meanwhile.
+ */
+async function leave(deps: Deps, row: SignInRow, flow: Flow, { sessionId }: Visitor): Promise<URL> {
   const server = await serverOf(deps, row)
-  const flow = await openFlow(deps, row)
   const { openAuthorization } = await import('./authorization.ts')
   await using authorization = openAuthorization(deps.settings, server)
   const state = newSecret()
@@ -237,11 +245,11 @@ export async function openSignIn(deps: Deps, code: string, visitor: Visitor): Pr
       throw new ConnectFailed('refused', error.message, row)
     })
   const dataKey = await readDataKey(deps, row.organizationId)
-  const { count } = await db.mcpSignIn.updateMany({
-    where: { id: row.id, stateDigest: null },
+  const { count } = await deps.db.mcpSignIn.updateMany({
+    where: { id: row.id, stateDigest: row.stateDigest },
     data: {
-      stateDigest: tokenDigest(sessionKey, state),
-      sessionId: visitor.sessionId,
+      stateDigest: tokenDigest(deps.sessionKey, state),
+      sessionId,
       sealed: seal(dataKey, placeOf(row), Buffer.from(JSON.stringify({ ...flow, verifier }))),
     },
   })
@@ -264,9 +272,14 @@ const openFlow = async (deps: Deps, row: SignInRow): Promise<Flow> =>
 
 /**
  * Finishes a sign-in with the answer in the address of the callback: redeems its code and stores the tokens. Runs that
- * wait for them continue. Throws {@link ConnectFailed}.
+ * wait for them continue. Returns the address of another page if the authorization server has to be asked again, without
+ * the resource that it refuses. Throws {@link ConnectFailed}.
  */
-export async function finishSignIn(deps: Deps, query: URLSearchParams, visitor: Visitor): Promise<ConnectedServer> {
+export async function finishSignIn(
+  deps: Deps,
+  query: URLSearchParams,
+  visitor: Visitor,
+): Promise<ConnectedServer | URL> {
   const { db, clock, sessionKey } = deps
   const stateDigest = tokenDigest(sessionKey, query.get('state') ?? '')
   const row = await db.mcpSignIn.findUnique({ where: { stateDigest } })
@@ -275,11 +288,14 @@ export async function finishSignIn(deps: Deps, query: URLSearchParams, visitor: 
   if (userId !== visitor.userId || row.sessionId !== visitor.sessionId) {
     throw new ConnectFailed('other_user', 'the session is not the one that has begun', row)
   }
+  const { redirectUri, verifier = '', ...flow } = await openFlow(deps, row)
+  const { openAuthorization, refusesResource } = await import('./authorization.ts')
+  const { resource, ...plainly } = flow.server
+  if (resource !== undefined && refusesResource(query.get('error') ?? '', query.get('error_description') ?? ''))
+    return leave(deps, row, { ...flow, redirectUri, server: plainly }, visitor)
   const { count } = await db.mcpSignIn.deleteMany({ where: { id: row.id, stateDigest } })
   if (!count) throw new ConnectFailed('expired', 'the state was used before', row)
   const server = await serverOf(deps, row)
-  const { redirectUri, verifier = '', ...flow } = await openFlow(deps, row)
-  const { openAuthorization } = await import('./authorization.ts')
   await using authorization = openAuthorization(deps.settings, server)
   const answer = { query, redirectUri, verifier, scope: flow.scope }
   const grant = await authorization
