@@ -308,19 +308,21 @@ export const unsupportedType = (wanted = 'application/json') =>
     detail: `Send the header Content-Type: ${wanted}, and no Content-Encoding`,
   })
 
-/** Returns a 429 with the documented message. */
-export const tooManyRequests = (code: 'rate_limited' | 'queue_full' = 'rate_limited') =>
-  new AppError(429, 'Rate limit exceeded. Retry after 60 seconds.', {
-    code,
-    headers: { 'Retry-After': '60' },
-    detail: code === 'queue_full' ? 'Too many runs wait already: try again when some have ended.' : 'Try again later.',
-  })
-
 /** Returns the 429 of a limit that frees itself, with the seconds until then. */
-export const rateLimited = (seconds: number) =>
+export const rateLimited = (seconds: number, options: Pick<ErrorOptions, 'code' | 'detail'> = {}) =>
   new AppError(429, `Rate limit exceeded. Retry after ${seconds} seconds.`, {
     headers: { 'Retry-After': String(seconds) },
-    detail: 'Try again later.',
+    detail: 'Wait as long as Retry-After says. GET /api/v1/limits has your limits and their state.',
+    ...options,
+  })
+
+/** Returns the 429 for a run that would exceed the maximum number of waiting runs. */
+export const queueFull = () =>
+  rateLimited(60, {
+    code: 'queue_full',
+    detail:
+      'Too many runs of the organization wait: repeat the request when some have ended. The operator can raise ' +
+      'MAX_PENDING_RUNS.',
   })
 
 /** Returns the 500 of a run that failed. */

@@ -98,7 +98,7 @@ export const REQUEST_ERRORS = {
   queue_full: {
     status: '429',
     when: 'The organization has too many waiting runs (`MAX_PENDING_RUNS`).',
-    action: 'Wait for some of them to end.',
+    action: 'Wait for some of them to end. The operator can raise the setting.',
   },
   paused: {
     status: '503',

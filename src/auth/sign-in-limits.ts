@@ -10,6 +10,10 @@ const WINDOW = 15 * 60_000
 const MAX_OF_ACCOUNT = 5
 const MAX_OF_ADDRESS = 20
 
+/** The same for an account and an address, so that it does not tell whether an account exists. */
+const TOO_MANY_FAILURES =
+  'Too many attempts to sign in from this address have failed. Wait, or ask the operator for a sign-in link.'
+
 /** Groups the IP addresses that one client controls: an IPv6 client has a /64. */
 export function networkOf(address: string | undefined): string {
   const plain = (address ?? '')
@@ -54,7 +58,8 @@ export async function countAttempt(
       const row = { key, times: [], expiresAt }
       const { times } = await tx.signInLimit.upsert({ where: { key }, create: row, update: { expiresAt } })
       const recent = (times as number[]).filter((time) => time > at - WINDOW).toSorted((a, b) => a - b)
-      if (recent.length >= max) throw rateLimited(Math.ceil((recent.at(-max)! + WINDOW - at) / 1000))
+      if (recent.length >= max)
+        throw rateLimited(Math.ceil((recent.at(-max)! + WINDOW - at) / 1000), { detail: TOO_MANY_FAILURES })
       counted.push({ key, times: [...recent, at] })
     }
     for (const { key, times } of counted) await tx.signInLimit.updateMany({ where: { key }, data: { times } })

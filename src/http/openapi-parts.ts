@@ -128,7 +128,7 @@ const ERRORS: Record<string, [name: string, description: string, example?: error
     'The Idempotency-Key was used with another body',
     new errors.AppError(422, 'Idempotency-Key was used with another request'),
   ],
-  429: ['TooManyRequests', 'A limit that the operator set', errors.tooManyRequests()],
+  429: ['TooManyRequests', 'A limit that the operator set', errors.rateLimited(60)],
   500: ['InternalError', 'The service failed', errors.toAppError(undefined)],
   502: ['BadGateway', 'Another server did not answer', new errors.AppError(502, 'MCP server unreachable')],
   503: ['Unavailable', 'The service cannot answer just now', errors.unavailable()],

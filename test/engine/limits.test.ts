@@ -198,6 +198,7 @@ test('beyond MAX_PENDING_RUNS pending runs a request gives 429, until there is c
   expect(refused.status).toBe(429)
   expect(refused.headers.get('retry-after')).toBe('60')
   expect(refused.body).toMatchObject({ error: true, message: 'Rate limit exceeded. Retry after 60 seconds.' })
+  expect(refused.body.detail).toContain('MAX_PENDING_RUNS')
   expect(await counts()).toEqual(before)
 
   // A session's queue is pending, too.

@@ -121,6 +121,7 @@ describe('signing in with a password', () => {
     expect(seconds).toBeGreaterThan(890)
     expect(seconds).toBeLessThanOrEqual(900)
     expectError(refused, 429, `Rate limit exceeded. Retry after ${seconds} seconds.`)
+    expect(refused.body.detail).toContain('ask the operator for a sign-in link')
     expect((await login(two.email, PASSWORD)).status).toBe(200)
     // The same failures a quarter of an hour ago.
     for (const { key, times } of await db().signInLimit.findMany()) {

@@ -29,6 +29,7 @@ describe('RATE_LIMIT', () => {
     expect((await get()).headers.get('ratelimit')).toBe('"default";r=0;t=42')
     const refused = await get()
     expectError(refused, 429, 'Rate limit exceeded. Retry after 42 seconds.')
+    expect(refused.body.detail).toContain('GET /api/v1/limits')
     expect([refused.headers.get('retry-after'), refused.headers.get('ratelimit')]).toEqual(['42', '"default";r=0;t=42'])
     // Another key of the same user, and other callers, have their own counts.
     expect((await request(server, 'GET', '/api/v1/models', await server.member())).status).toBe(200)

@@ -1,5 +1,5 @@
 import { type Db, Prisma, type Tx } from '../../../db/client.ts'
-import { tooManyRequests } from '../../../errors.ts'
+import { queueFull } from '../../../errors.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { ClaimDeps } from './claims.ts'
 
@@ -64,7 +64,7 @@ export async function checkBacklog(tx: Tx, { limits, rowLock }: ClaimDeps, organ
     waiting = await count()
   }
   if (waiting < limit) return
-  throw tooManyRequests('queue_full')
+  throw queueFull()
 }
 
 /** Returns whether a call of the parent run waits for this run. */
