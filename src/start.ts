@@ -14,7 +14,7 @@ import { deriveKey, openMasterKey } from './crypto/secrets.ts'
 import { type Db, databaseFile, openDatabase } from './db/client.ts'
 import { continueEvents } from './db/events.ts'
 import { STATEMENT_TIMEOUT } from './db/limits.ts'
-import { requireOwnFile } from './db/migrate.ts'
+import { type BlockedMigration, requireOwnFile } from './db/migrate.ts'
 import { openDatabaseClock } from './db/postgresql/clock.ts'
 import { warnOfExposure } from './db/postgresql/exposure.ts'
 import { putBack } from './db/sqlite/file-identity.ts'
@@ -161,7 +161,9 @@ async function openStores(cleanup: AsyncDisposableStack, settings: Settings, log
   }
   const now = (options.clock ?? systemClock).now()
   const isReplaced = file !== null && (await checkLogOf(file, settings, now, log))
-  const limits = { keepsFile: true, statementTimeout: STATEMENT_TIMEOUT }
+  const onBlocked = (blocked: BlockedMigration) =>
+    log.warn(blocked, 'a migration waits for tables that these sessions of PostgreSQL have locked, such as a pg_dump')
+  const limits = { keepsFile: true, statementTimeout: STATEMENT_TIMEOUT, onBlocked }
   const database = cleanup.adopt(
     await openDatabase(settings, { ...limits, onQuery: options.onQuery, onFailure: troubles.note }),
     (opened) => opened.close(),

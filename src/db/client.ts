@@ -7,6 +7,7 @@ import type { Settings } from '../settings.ts'
 import { createFastClient, type FastMethod, type FastPathDriver } from './fast-path/index.ts'
 import { TRANSACTION } from './limits.ts'
 import {
+  type BlockedMigration,
   MigrationError,
   migratePostgresql,
   migrateSqlite,
@@ -52,6 +53,8 @@ type OpenOptions = {
   onQuery?: ((sql: string) => void) | undefined
   /** Maximum wait for PostgreSQL's answer to a statement (ms). Default: unlimited. */
   statementTimeout?: number | undefined
+  /** Called while a migration of PostgreSQL waits for tables that other sessions have locked. */
+  onBlocked?: ((blocked: BlockedMigration) => void) | undefined
 }
 
 /** Returns the absolute path of the configured SQLite file, or null for PostgreSQL. */
@@ -93,11 +96,11 @@ export async function lockRows(tx: Tx, table: LockedTable, ids: readonly string[
  * unreachable.
  */
 export async function openDatabase(settings: Source, options: OpenOptions = {}): Promise<Database> {
-  const { migrate = true, keepsFile = false, onFailure, onQuery, statementTimeout } = options
+  const { migrate = true, keepsFile = false, onFailure, onQuery, statementTimeout, onBlocked } = options
   const file = databaseFile(settings)
   const opening = file
     ? openSqlite(file, migrate, { keepsFile, onFailure })
-    : openPostgresql(settings, migrate, { statementTimeout, onFailure })
+    : openPostgresql(settings, migrate, { statementTimeout, onFailure, onBlocked })
   const { adapter, create, wrap } = await opening
   const connected = await adapter.connect()
   // A Prisma adapter whose connections Prisma must not close.
@@ -164,15 +167,14 @@ export function requireOwnLog(file: string): void {
 async function openPostgresql(
   settings: Source,
   migrate: boolean,
-  options: Pick<OpenOptions, 'statementTimeout' | 'onFailure'>,
+  { onBlocked, ...options }: Pick<OpenOptions, 'statementTimeout' | 'onFailure' | 'onBlocked'>,
 ): Promise<Opened> {
-  const prepare = migrate ? migratePostgresql : requirePostgresql
   const { DATABASE_URL: url = '', DATABASE_DIRECT_URL: directUrl = url, DATABASE_POOL_SIZE: connections } = settings
   const pooled = directUrl !== url
   const [{ postgresqlAdapter, postgresqlClient }, { retryTransactions }] = await Promise.all([
     import('./postgresql/adapter.ts'),
     import('./postgresql/retry.ts'),
-    prepare(directUrl),
+    migrate ? migratePostgresql(directUrl, { onBlocked }) : requirePostgresql(directUrl),
     pooled && requireTransactions(url),
   ])
   const adapter = await postgresqlAdapter(url, connections, { pooled, ...options })

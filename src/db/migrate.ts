@@ -1,6 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { accessSync, constants, existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type Sqlite from 'better-sqlite3'
 import { codeIn, isUnavailable, troubleIn } from '../lib/database-errors.ts'
 import { makeFolder } from '../lib/folders.ts'
@@ -26,6 +27,18 @@ const MIGRATIONS = join(import.meta.dirname, '..', '..', 'prisma', 'migrations')
 
 /** The lock that Prisma's own tools take on PostgreSQL. */
 const ADVISORY_LOCK = 72707369
+
+/** Oldest major version of PostgreSQL that knows all statements of the migrations. */
+const OLDEST_POSTGRESQL = 13
+
+/**
+ * Maximum wait of a migration for the locks of other sessions, and time between two tries (ms). All requests for the
+ * same table queue behind a waiting migration, which a dump of the database would block for hours.
+ */
+const LOCK_WAIT = { longest: 2_000, pause: 5_000 }
+
+/** PostgreSQL's codes of a lock that another session did not give up in time, or that led to a deadlock. */
+const BLOCKED = /^(55P03|40P01)$/
 
 // The history is Prisma's own table, column for column, so that its tools can read it.
 const HISTORY = {
@@ -136,15 +149,29 @@ const foreignDatabase = (database: string, found: string) =>
       'Give Muster a database of its own (DATABASE_URL or DATA_DIR).',
   )
 
-/** Applies pending migrations to PostgreSQL, each in its own transaction under an advisory lock. */
-export const migratePostgresql = (url: string, migrations = MIGRATIONS): Promise<void> =>
-  naming(hostsOf(url), () => inPostgresql(url, migrations, true))
+/** A migration that waits, and the sessions of PostgreSQL whose transactions have locked the tables. */
+export type BlockedMigration = { migration: string; sessions: { pid: number; user: string; application: string }[] }
+
+type MigrateOptions = {
+  migrations?: string
+  lockWait?: typeof LOCK_WAIT
+  /** Called after each try that could not lock the tables. */
+  onBlocked?: ((blocked: BlockedMigration) => void) | undefined
+}
+
+/**
+ * Applies pending migrations to PostgreSQL, each in its own transaction under an advisory lock. Waits for tables that
+ * other sessions have locked, but lets requests pass meanwhile.
+ */
+export const migratePostgresql = (url: string, options: MigrateOptions = {}): Promise<void> =>
+  naming(hostsOf(url), () => inPostgresql(url, options, true))
 
 /** Throws unless all migrations are applied, like {@link requireSqlite}. */
 export const requirePostgresql = (url: string): Promise<void> =>
-  naming(hostsOf(url), () => inPostgresql(url, MIGRATIONS, false))
+  naming(hostsOf(url), () => inPostgresql(url, {}, false))
 
-async function inPostgresql(url: string, migrations: string, mayApply: boolean): Promise<void> {
+async function inPostgresql(url: string, options: MigrateOptions, mayApply: boolean): Promise<void> {
+  const { migrations = MIGRATIONS, lockWait = LOCK_WAIT, onBlocked = () => {} } = options
   const [{ PrismaPg }, { findWritableHost }, { sharesSessions }] = await Promise.all([
     import('@prisma/adapter-pg'),
     import('./postgresql/hosts.ts'),
@@ -160,11 +187,15 @@ async function inPostgresql(url: string, migrations: string, mayApply: boolean):
   try {
     const connection = await adapter.underlyingDriver().connect()
     const missing = async () => {
-      const history = await connection.query<{ found: boolean; pid: number; schema: string | null }>(
+      const history = await connection.query<{ found: boolean; pid: number; schema: string | null; version: string }>(
         `SELECT to_regclass('"_prisma_migrations"') IS NOT NULL AS "found", pg_backend_pid() AS "pid",
-          current_schema() AS "schema"`,
+          current_schema() AS "schema", current_setting('server_version') AS "version"`,
       )
-      const { schema } = history.rows[0]!
+      const { schema, version } = history.rows[0]!
+      if (Number.parseInt(version, 10) < OLDEST_POSTGRESQL)
+        throw new MigrationError(
+          `Muster needs PostgreSQL ${OLDEST_POSTGRESQL} or later. ${hostsOf(url)} has ${version}.`,
+        )
       if (schema !== 'public') throw new MigrationError(`${OTHER_SCHEMA} It is ${schema ?? 'none'}.`)
       // A pooler has a number of its own for the session.
       const { processID } = connection as typeof connection & { processID: number | null }
@@ -173,18 +204,24 @@ async function inPostgresql(url: string, migrations: string, mayApply: boolean):
       return missingIn(hostsOf(url), folder, applied, mayApply)
     }
     const applyNext = async () => {
-      // Time limits of the role are for requests.
-      await connection.query(`BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0;
-        SET LOCAL standard_conforming_strings = on;
+      await connection.query(`BEGIN; ${WITHOUT_TIME_LIMITS}; SET LOCAL standard_conforming_strings = on;
         SELECT pg_advisory_xact_lock(${ADVISORY_LOCK})`)
       await connection.query(HISTORY.postgresql)
       const [name] = await missing()
       if (name) {
         const { sql, checksum } = read(folder, name)
-        await connection.query(sql).catch((error: unknown) => Promise.reject(failure(name, error)))
+        try {
+          await connection.query(`SET LOCAL lock_timeout = ${lockWait.longest}`)
+          await connection.query(sql)
+        } catch (error) {
+          if (!BLOCKED.test(codeIn(error))) throw failure(name, error)
+          await connection.query('ROLLBACK')
+          onBlocked({ migration: name, sessions: (await connection.query(BLOCKING)).rows })
+          return sleep(lockWait.pause)
+        }
         await connection.query(`${RECORD} ($1, $2, $3, now(), clock_timestamp(), 1)`, [randomUUID(), checksum, name])
       }
-      await connection.query('COMMIT')
+      return connection.query('COMMIT')
     }
     try {
       while ((await missing()).length) await applyNext()
@@ -196,6 +233,16 @@ async function inPostgresql(url: string, migrations: string, mayApply: boolean):
     await adapter.dispose()
   }
 }
+
+/** Lifts the time limits of the role and the database, which are for requests, until the transaction ends. */
+export const WITHOUT_TIME_LIMITS = `SELECT set_config("name", '0', true) FROM pg_settings WHERE "name" IN
+  ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout')`
+
+/** Sessions whose transactions have locked tables of Muster. */
+const BLOCKING = `SELECT DISTINCT "pid", "usename" AS "user", "application_name" AS "application"
+  FROM pg_locks JOIN pg_stat_activity USING ("pid") JOIN pg_class ON pg_class."oid" = "relation"
+  WHERE "granted" AND "locktype" = 'relation' AND "relnamespace" = 'public'::regnamespace AND "pid" <> pg_backend_pid()
+  ORDER BY 1 LIMIT 10`
 
 const OTHER_SCHEMA =
   'The first schema in the search_path of the role must be public. Set it: ALTER ROLE … SET search_path = public.'

@@ -6,11 +6,18 @@ import { promisify } from 'node:util'
 import { PrismaBetterSqlite3 } from '@prisma/adapter-better-sqlite3'
 import { PrismaPg } from '@prisma/adapter-pg'
 import Sqlite from 'better-sqlite3'
+import { Client } from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { postgresqlTwin } from '../../.config/generate.ts'
 import { database, diff, emptied, noDatabase, schema } from '../../.config/schema-engine.ts'
 import { openDatabase } from '../../src/db/client.ts'
-import { MigrationError, migratePostgresql, migrateSqlite, requireSqlite } from '../../src/db/migrate.ts'
+import {
+  type BlockedMigration,
+  MigrationError,
+  migratePostgresql,
+  migrateSqlite,
+  requireSqlite,
+} from '../../src/db/migrate.ts'
 import { warnOfExposure } from '../../src/db/postgresql/exposure.ts'
 import { searchedIn } from '../../src/lib/search.ts'
 import { type Postgres, startPostgres } from '../support/postgres.ts'
@@ -509,13 +516,22 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     }
   }
 
+  /** Begins a transaction, which lasts until it is disposed of. */
+  async function transaction(url: string, sql: string): Promise<AsyncDisposable & { pid: number }> {
+    const client = new Client({ connectionString: url, application_name: 'pg_dump' })
+    await client.connect()
+    await client.query(`BEGIN; ${sql}`)
+    const { pid } = (await client.query<{ pid: number }>('SELECT pg_backend_pid() AS "pid"')).rows[0]!
+    return { pid, [Symbol.asyncDispose]: () => client.end() }
+  }
+
   test('the migrations create the tables of the models', async () => {
     const migrated = await postgres.createDatabase()
     await migratePostgresql(migrated)
     const wanted = await postgres.createDatabase()
     const twin = postgresqlTwin(models)
     const script = await diff(noDatabase('postgres'), schema(emptied(twin)), schema(twin))
-    await migratePostgresql(wanted, migrations('postgresql', { '1_all': script }))
+    await migratePostgresql(wanted, { migrations: migrations('postgresql', { '1_all': script }) })
     const partial = `SELECT indexname FROM pg_indexes WHERE schemaname = 'public' AND indexdef LIKE '%WHERE%' ORDER BY 1`
     expect((await rows(migrated, partial)).flat()).toEqual(PARTIAL)
     const others = [...PARTIAL.map((name) => `DROP INDEX "${name}"`), WITHOUT_SEARCH.postgresql, WITHOUT_EVENTS]
@@ -530,8 +546,8 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
       '1_table': 'CREATE TABLE "t" ("n" INTEGER); INSERT INTO "t" VALUES (1)',
       '2_more': 'INSERT INTO "t" SELECT max("n") + 1 FROM "t"',
     })
-    await Promise.all([1, 2, 3, 4, 5].map(() => migratePostgresql(url, scripts)))
-    await migratePostgresql(url, scripts)
+    await Promise.all([1, 2, 3, 4, 5].map(() => migratePostgresql(url, { migrations: scripts })))
+    await migratePostgresql(url, { migrations: scripts })
     expect(await rows(url, 'SELECT "n" FROM "t" ORDER BY 1')).toEqual([[1], [2]])
   })
 
@@ -542,6 +558,13 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     await expect(migratePostgresql(url.href)).rejects.toThrow(
       /the encoding of the database is SQL_ASCII, and must be UTF8\. Create the database again: CREATE DATABASE /,
     )
+  })
+
+  test('a PostgreSQL that is too old is refused, with the oldest version that works', async () => {
+    const url = await postgres.createDatabase()
+    await rows(url, `ALTER DATABASE "${new URL(url).pathname.slice(1)}" SET search_path = public, pg_catalog`)
+    await rows(url, `CREATE FUNCTION public.current_setting(text) RETURNS text LANGUAGE sql AS $$SELECT '12.22'$$`)
+    await expect(migratePostgresql(url)).rejects.toThrow(/^Muster needs PostgreSQL 13 or later\. 127\S+ has 12\.22\.$/)
   })
 
   test('a role that cannot create tables in the schema public is refused, with the way out', async () => {
@@ -581,12 +604,39 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
       '1_good': 'CREATE TABLE "t" ("n" INTEGER)',
       '2_bad': 'CREATE TABLE "u" ("n" INTEGER); INSERT INTO "nowhere" VALUES (1)',
     })
-    await expect(migratePostgresql(url, scripts)).rejects.toThrow(
+    await expect(migratePostgresql(url, { migrations: scripts })).rejects.toThrow(
       'The migration 2_bad failed and was undone: relation "nowhere" does not exist',
     )
     expect(await rows(url, `SELECT to_regclass('t') IS NOT NULL, to_regclass('u') IS NOT NULL`)).toEqual([
       [true, false],
     ])
+  })
+
+  test('requests pass while a migration waits for a table that a dump has locked', async () => {
+    const url = await postgres.createDatabase()
+    await rows(url, 'CREATE TABLE "t" ("n" INTEGER)')
+    await using dump = await transaction(url, 'LOCK TABLE "t" IN ACCESS SHARE MODE')
+    const blocked = Promise.withResolvers<BlockedMigration>()
+    const scripts = migrations('postgresql', { '1_wide': 'ALTER TABLE "t" ADD COLUMN "m" INTEGER' })
+    const lockWait = { longest: 50, pause: 10 }
+    const migrating = migratePostgresql(url, { migrations: scripts, lockWait, onBlocked: blocked.resolve })
+    expect(await blocked.promise).toEqual({
+      migration: '1_wide',
+      sessions: [{ pid: dump.pid, user: 'postgres', application: 'pg_dump' }],
+    })
+    expect(await rows(url, 'SELECT "n" FROM "t"')).toEqual([])
+    await dump[Symbol.asyncDispose]()
+    await migrating
+    expect(await rows(url, 'SELECT "n", "m" FROM "t"')).toEqual([])
+  })
+
+  test('a migration takes longer than the time limits of the role', async () => {
+    const url = await postgres.createDatabase()
+    const limits = ['statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout']
+    const name = new URL(url).pathname.slice(1)
+    for (const limit of limits) await rows(url, `ALTER DATABASE "${name}" SET ${limit} = '1s'`)
+    await migratePostgresql(url, { migrations: migrations('postgresql', { '1_slow': 'SELECT pg_sleep(1.1)' }) })
+    expect(await rows(url, 'SELECT count(*) FROM "_prisma_migrations"')).toEqual([['1']])
   })
 
   test('a database in which another program has a table of the same name is refused unchanged', async () => {
@@ -601,7 +651,7 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
   /** Migrates a database that had these rows before the migration. */
   async function migrated(before: string, script: string): Promise<string> {
     const url = await postgres.createDatabase()
-    await migratePostgresql(url, upTo('postgresql', before))
+    await migratePostgresql(url, { migrations: upTo('postgresql', before) })
     const adapter = await new PrismaPg(url).connect()
     await adapter.executeScript(script)
     await adapter.dispose()

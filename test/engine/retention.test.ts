@@ -168,8 +168,10 @@ test.runIf(onPostgres)('PostgreSQL vacuums a table that has grown before its aut
     db.$queryRaw<{ rows: number }[]>`
       SELECT "reltuples"::int AS "rows" FROM pg_class WHERE oid = '"ExecutionEvent"'::regclass`
   await db.$executeRaw`ALTER TABLE "ExecutionEvent" SET (autovacuum_enabled = false)`
+  // As PostgreSQL 13 says of every new table, and later versions of one that was analyzed while it was empty.
+  await db.$executeRaw`ANALYZE "ExecutionEvent"`
   await oldRun(lab, 1_200, DAY)
-  expect(await rows()).toEqual([{ rows: -1 }])
+  expect(await rows()).toEqual([{ rows: 0 }])
   const looked = () => {
     vi.advanceTimersByTime(5 * SECOND)
     return rows()
