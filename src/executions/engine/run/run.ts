@@ -17,7 +17,16 @@ import { makeCalls } from './calls.ts'
 import { InvalidOutput } from './failures.ts'
 import { writtenBy } from './history.ts'
 import { understood, writesCall } from './offers.ts'
-import { assistantEvent, type Call, callsOf, type ReplyPart, resultEvent, type Step, type StepStore } from './steps.ts'
+import {
+  assistantEvent,
+  type Call,
+  callsOf,
+  type Reply,
+  type ReplyPart,
+  resultEvent,
+  type Step,
+  type StepStore,
+} from './steps.ts'
 import type { Summarizer } from './summarizer.ts'
 import type { Described, Tool, Toolbox, ToolResult } from './tools.ts'
 import type { Warn } from './warnings.ts'
@@ -100,7 +109,7 @@ export type Emit = (data: MessageData) => Promise<unknown> | undefined
  */
 export async function runSteps(input: RunInput, progress: Progress, emit: Emit): Promise<StopReason | null> {
   const { usage, steps } = progress
-  const { prompt } = input
+  const { prompt, maxTurns, output } = input
   let before = { ...usage }
   // The first step counts the tokens of a summary, so that a run that resumes has them too.
   if (steps.length) input.summarizer?.cut(input)
@@ -111,46 +120,56 @@ export async function runSteps(input: RunInput, progress: Progress, emit: Emit):
   let repair: string | null = null
   let isRepaired = false
   for (;;) {
-    if (last) {
-      for await (const result of makeCalls(input, last, progress)) await emit(result)
-      if (progress.asks.length || progress.theirs.length || progress.signIns.length) return null
-      prompt.push(...toPrompt(last))
-      if (input.refreshTools) input.tools = (await input.refreshTools()) ?? input.tools
-    }
+    if (last && !(await finishCalls(input, last, progress, emit))) return null
     const number: number = (last?.step ?? 0) + 1
     if (repair !== null) prompt.push({ role: 'user', content: [{ type: 'text', text: repair }] })
-    else if (number > input.maxTurns) return atLimit(input)
+    else if (number > maxTurns) return atLimit(input)
     repair = null
-    const given = await ask(input, prompt, number, usage, emit)
-    const parts = understood(given.parts, input.tools)
-    const reply = { ...given, parts: isRepaired && input.output ? withJsonOnly(parts, input.output) : parts }
-    progress.last = reply.parts
-    last = {
-      ...reply,
-      model: input.asking.current().id,
-      step: number,
-      usage: difference(usage, before),
-      calls: callsOf(reply.parts, input.tools),
-    }
+    const reply = await ask(input, prompt, number, usage, emit)
+    last = toStep(input, reply, number, difference(usage, before), isRepaired)
     before = { ...usage }
-    const isLast = number >= input.maxTurns
-    // Added before it is stored, because stored steps are deleted with a run that is stopped meanwhile.
-    if (last.calls.length) steps.push(last)
-    // Stored before it is emitted: a process that takes the run over emits the missing part of a stored step, and
-    // requests any other step again.
-    if (last.calls.length && !isLast) await input.steps().save(last)
-    await emit(assistantEvent(number, reply.parts))
-    if (!last.calls.length) {
-      const problem = problemOf(input, textOf(reply.parts), progress)
-      if (problem === null) return reply.stopReason
-      if (isRepaired || reply.stopReason !== 'end_turn') throw new InvalidOutput(problem, reply.stopReason)
-      isRepaired = true
-      repair = repairRequest(input.output!, problem)
-    } else if (isLast) {
-      await refuse(last, input.maxTurns, emit)
+    progress.last = last.parts
+    await publish(input, last, steps, emit)
+    if (last.calls.length) {
+      if (number < maxTurns) continue
+      await refuse(last, maxTurns, emit)
       return atLimit(input)
     }
+    const problem = problemOf(input, textOf(last.parts), progress)
+    if (problem === null) return last.stopReason
+    if (isRepaired || last.stopReason !== 'end_turn') throw new InvalidOutput(problem, last.stopReason)
+    isRepaired = true
+    repair = repairRequest(output!, problem)
   }
+}
+
+/**
+ * Makes the calls of the last step, and adds it to the prompt. Returns false if the run waits for an approval, its
+ * client or a connection.
+ */
+async function finishCalls(input: RunInput, last: Step, progress: Progress, emit: Emit): Promise<boolean> {
+  for await (const result of makeCalls(input, last, progress)) await emit(result)
+  if (progress.asks.length || progress.theirs.length || progress.signIns.length) return false
+  input.prompt.push(...toPrompt(last))
+  if (input.refreshTools) input.tools = (await input.refreshTools()) ?? input.tools
+  return true
+}
+
+/** Returns a reply as a step, with its calls resolved. */
+function toStep({ asking, tools, output }: RunInput, reply: Reply, step: number, usage: RunUsage, isRepaired: boolean) {
+  const read = understood(reply.parts, tools)
+  const parts = isRepaired && output ? withJsonOnly(read, output) : read
+  return { ...reply, parts, model: asking.current().id, step, usage, calls: callsOf(parts, tools) }
+}
+
+/** Stores a step whose calls will be made, and emits the reply. */
+async function publish({ steps: store, maxTurns }: RunInput, step: Step, steps: Step[], emit: Emit): Promise<void> {
+  // Added before it is stored, because stored steps are deleted with a run that is stopped meanwhile.
+  if (step.calls.length) steps.push(step)
+  // Stored before it is emitted: a process that takes the run over emits the missing part of a stored step, and
+  // requests any other step again.
+  if (step.calls.length && step.step < maxTurns) await store().save(step)
+  await emit(assistantEvent(step.step, step.parts))
 }
 
 /**

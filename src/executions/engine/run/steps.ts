@@ -227,8 +227,8 @@ const decisionOf = ({ status, reason, digest, editedInput }: Prisma.ApprovalGetP
 })
 
 /**
- * Stores the steps of a run. Each write is fenced by its attempt, and throws `Stop('lost')` if another process took it
- * over.
+ * Stores the steps of a run. Each write is fenced by its attempt, and throws an {@link AbortReason} (`lost`) if another
+ * process took it over.
  */
 export type StepStore = {
   /** Stores a reply before any of its calls is made. */
