@@ -20,9 +20,13 @@ export function describeIssue(issue: z.core.$ZodRawIssue): string {
       if (issue.input === undefined || issue.input === null) return `Missing required field: ${field}`
       return expected(TYPE_NAMES[issue.expected] ?? issue.expected)
     case 'too_big':
-      return expected(`${issue.inclusive === false ? 'less than' : 'at most'} ${issue.maximum}${unit(issue.origin)}`)
+      return expected(
+        `${issue.inclusive === false ? 'less than' : 'at most'} ${issue.maximum}${unit(issue.origin, issue.maximum)}`,
+      )
     case 'too_small':
-      return expected(`${issue.inclusive === false ? 'more than' : 'at least'} ${issue.minimum}${unit(issue.origin)}`)
+      return expected(
+        `${issue.inclusive === false ? 'more than' : 'at least'} ${issue.minimum}${unit(issue.origin, issue.minimum)}`,
+      )
     case 'invalid_value':
       if (issue.input === undefined) return `Missing required field: ${field}`
       return expected(`one of: ${issue.values.map(String).join(', ')}`)
@@ -58,7 +62,11 @@ function describeWithin({ path = [], input }: z.core.$ZodRawIssue, within: z.cor
   return describeIssue({ ...own, path: [...path, ...within.path] } as z.core.$ZodRawIssue)
 }
 
-const unit = (origin: string) => (origin === 'string' ? ' characters' : origin === 'array' ? ' items' : '')
+/** Returns the unit of a limit, after a blank; empty for a number. */
+function unit(origin: string, limit: number | bigint): string {
+  const noun = origin === 'string' ? ' character' : origin === 'array' ? ' item' : ''
+  return noun && limit !== 1 ? `${noun}s` : noun
+}
 
 /** Examples of formats that a check can expect. */
 const FORMAT_EXAMPLES: Readonly<Record<string, string>> = {
@@ -91,9 +99,9 @@ export function adviseOn(issue: z.core.$ZodIssue, input: unknown): string {
       return `Send ${wanted} as \`${field}\`${value === undefined ? '' : `, not ${typeOf(value)}`}.`
     }
     case 'too_big':
-      return `The limit of \`${field}\` is ${issue.maximum}${unit(issue.origin)}${actual(issue.origin, value)}.`
+      return `The limit of \`${field}\` is ${issue.maximum}${unit(issue.origin, issue.maximum)}${actual(issue.origin, value)}.`
     case 'too_small':
-      return `The minimum of \`${field}\` is ${issue.minimum}${unit(issue.origin)}${actual(issue.origin, value)}.`
+      return `The minimum of \`${field}\` is ${issue.minimum}${unit(issue.origin, issue.minimum)}${actual(issue.origin, value)}.`
     case 'invalid_value': {
       const words = issue.values.map(String)
       const like = typeof value === 'string' ? nearest(value, words) : null

@@ -39,7 +39,7 @@ test.each([
   ['Invalid value for field: maxTurns. Expected integer', 'maxTurns', 'Enter a whole number.'],
   ['Invalid value for field: a.topP. Expected at most 1', 'a.topP', 'At most 1.'],
   ['Invalid value for field: name. Expected at most 200 characters', 'name', 'At most 200 characters.'],
-  ['Invalid value for field: events. Expected at least 1 items', 'events', 'Choose at least one.'],
+  ['Invalid value for field: events. Expected at least 1 item', 'events', 'Choose at least one.'],
   ['Invalid value for field: email. Expected an e-mail address', 'email', 'It must be an e-mail address.'],
   ['Invalid url. Must be an http or https address', 'url', 'It must be an http or https address.'],
   ['Invalid secret name. Must be upper case', 'name', 'It must be upper case.'],

@@ -137,7 +137,7 @@ describe('POST /keys', () => {
       [SCOPES, { name: 'x', scopes: ['tasks:execute'] }],
       [SCOPES, { name: 'x', scopes: [''] }],
       [SCOPES, { name: 'x', scopes: ['constructor'] }],
-      ['Invalid value for field: scopes. Expected at least 1 items', { name: 'x', scopes: [] }],
+      ['Invalid value for field: scopes. Expected at least 1 item', { name: 'x', scopes: [] }],
       ['Invalid value for field: scopes. Expected array', { name: 'x', scopes: '*' }],
       ['Missing required field: scopes.0', { name: 'x', scopes: [null] }],
     ]),

@@ -134,7 +134,7 @@ describe.each(PLACES)('the secrets of %s', (_, empty) => {
   it.each<[string, unknown, string]>([
     ['no names', undefined, 'Missing required field: keys'],
     ['null', { keys: null }, 'Missing required field: keys'],
-    ['an empty list', { keys: [] }, 'Invalid value for field: keys. Expected at least 1 items'],
+    ['an empty list', { keys: [] }, 'Invalid value for field: keys. Expected at least 1 item'],
     ['a bad name', { keys: ['A', 'b'] }, BAD_NAME],
     ['a number', { keys: [5] }, 'Invalid value for field: keys.0. Expected string'],
     ['no JSON', '{"keys"', 'Invalid JSON in request body'],
