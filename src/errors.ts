@@ -340,6 +340,10 @@ export const unavailable = (
     detail,
   })
 
+/** Returns the message of an error and what to do as one text, for protocols that have one field for both. */
+export const textOf = ({ message, detail }: Pick<AppError, 'message' | 'detail'>): string =>
+  detail ? `${message.replace(/\.$/, '')}. ${detail}` : message
+
 /**
  * Returns the 503 of a database that cannot be used, with the problem that the operator has to end. The log has a known
  * one already, without a stack.

@@ -173,6 +173,18 @@ describe('a response', () => {
     expect(chats[0].title).toBe('First')
   })
 
+  it('of a run that a person cancels meanwhile is a 409, which says so', async () => {
+    const gate = Promise.withResolvers<void>()
+    model().script({ tokens: ['Slow', gate.promise] })
+    const asked = model().requests.length
+    const failed = create().catch((error) => error)
+    await model().request(asked)
+    const { executions } = (await request(server(), 'GET', '/api/v1/executions?limit=1')).body
+    await request(server(), 'POST', `/api/v1/executions/${executions[0].id}/cancel`)
+    gate.resolve()
+    expect(await failed).toMatchObject({ status: 409, message: expect.stringContaining('Execution was cancelled.') })
+  })
+
   it('lists the message that it answers', async () => {
     const response = await create({ input: [{ role: 'user', content: [{ type: 'input_text', text: 'Hi there' }] }] })
     const { data } = await clientOf().responses.inputItems.list(response.id)

@@ -228,11 +228,19 @@ describe('a server that shuts down', () => {
     await server[Symbol.asyncDispose]()
     server = await startServer(env({ DRAIN_TIMEOUT: '0.2' }))
     const index = model.requests.length
-    model.script({ tokens: [forever] })
-    const waiting = execute(server, await create(server))
+    model.script({ tokens: [forever] }, { tokens: [forever] })
+    const id = await create(server)
+    const waiting = execute(server, id)
     const request = await model.request(index)
+    // A cut connection ends programs with the client of AG-UI.
+    const streamed = await fetch(`${server.url}/api/v1/agents/${id}/ag-ui`, {
+      method: 'POST',
+      headers: { Authorization: `Bearer ${server.token}`, 'Content-Type': 'application/json' },
+      body: JSON.stringify({ threadId: 't', runId: 'r', messages: [{ id: 'm', role: 'user', content: 'Hi' }] }),
+    })
     const stopped = server[Symbol.asyncDispose]()
     expectError(await waiting, 503, UNAVAILABLE)
+    expect(await streamed.text()).toMatch(new RegExp(`"type":"RUN_ERROR","message":"${UNAVAILABLE}`))
     await request.aborted
     await stopped
   })

@@ -5,7 +5,7 @@ import { RequestMalformedError } from '@a2a-js/sdk/errors'
 import { JsonRpcTransportHandler, ServerCallContext, validateVersion } from '@a2a-js/sdk/server'
 import { findCached } from '../../agents/agent-cache.ts'
 import { requireScope } from '../../auth/actor.ts'
-import { AppError } from '../../errors.ts'
+import { AppError, textOf } from '../../errors.ts'
 import { readJson, sendJson } from '../../http/body.ts'
 import { asObject, isObject } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
@@ -95,7 +95,7 @@ async function readRequest(
     return refuse(-32600, 'Invalid request: send jsonrpc "2.0", a method, and an id', isId ? id : null)
   } catch (error) {
     if (!(error instanceof AppError) || error.status !== 400) throw error
-    return refuse(error.message.startsWith('Invalid JSON') ? -32700 : -32600, `${error.message}. ${error.detail}`)
+    return refuse(error.message.startsWith('Invalid JSON') ? -32700 : -32600, textOf(error))
   }
 }
 

@@ -7,7 +7,7 @@ import {
   UnsupportedOperationError,
 } from '@a2a-js/sdk/errors'
 import type { A2ARequestHandler } from '@a2a-js/sdk/server'
-import { type AppError, toAppError } from '../../errors.ts'
+import { type AppError, textOf, toAppError } from '../../errors.ts'
 import { report } from '../../http/log.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
 
@@ -53,7 +53,7 @@ export async function translated<T>(
   } catch (thrown) {
     if (thrown instanceof A2AError) throw thrown
     const error: AppError = toAppError(fromTRPCError(thrown))
-    const text = [error.message, error.detail].filter(Boolean).join('. ')
+    const text = textOf(error)
     if (error.status === 404 && of) throw new TaskNotFoundError()
     if (error.status === 400 && of === 'cancel') throw new TaskNotCancelableError(error.message)
     if (error.status === 409) throw new UnsupportedOperationError(text)

@@ -3,7 +3,7 @@ import type { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
-import { invalidField } from '../../errors.ts'
+import { invalidField, textOf } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { RunAgentInput } from '../../http/door-schemas.ts'
 import type { IdempotencyKey } from '../../idempotency.ts'
@@ -17,7 +17,7 @@ import { type GivenFile, withNotes } from '../shared/attachments.ts'
 import { clientOf, continueOrStart } from '../shared/begin.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
 import { enter, idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
-import { frame, writeFrames } from '../shared/frames.ts'
+import { frame, reported, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { followParts, type Part, toCallId } from '../shared/run-parts.ts'
 import type { Asked } from '../shared/runs.ts'
@@ -40,8 +40,10 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
     ? await decideAll(actor, deps, input.resume.map(toDecision))
     : await answered(context, actor, agent, input, transcript, path, idempotency)
   nameRun(res, row, idempotency)
-  // Without its last event the client knows that the run continues.
-  await writeFrames(res, toFrames(context, actor, { agent, input, results: transcript.results }, row, after))
+  await writeFrames(res, toFrames(context, actor, { agent, input, results: transcript.results }, row, after), {
+    // A connection that breaks off ends the whole program of HttpAgent, and says nothing to a person.
+    onError: reported(context, (error) => frame({ type: 'RUN_ERROR', message: textOf(error), code: error.code })),
+  })
 }
 
 function toDecision({ interruptId: approvalId, status, payload }: NonNullable<Input['resume']>[number]): Decision {

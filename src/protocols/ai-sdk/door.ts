@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
+import { textOf, toAppError } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { find } from '../../executions/service.ts'
 import { ChatRequest } from '../../http/door-schemas.ts'
@@ -94,8 +95,12 @@ function stream(
 ) {
   return writeFrames(res, toFrames(context, actor, row, after, decisions), {
     headers: { 'x-vercel-ai-ui-message-stream': 'v1' },
-    // Without the end of the stream the page knows that it has to come back.
-    onError: () => null,
+    // Without the end of the stream the page knows that it has to come back, which is of no use without access.
+    onError(thrown) {
+      const error = toAppError(thrown)
+      if (error.status >= 500) return null
+      return toText([{ type: 'error', errorText: textOf(error) }]) + frame('[DONE]')
+    },
   })
 }
 

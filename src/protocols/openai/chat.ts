@@ -3,7 +3,7 @@ import { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
-import { invalidField, toAppError } from '../../errors.ts'
+import { invalidField } from '../../errors.ts'
 import { outcomeOf } from '../../executions/execute.ts'
 import { cancelIfActive } from '../../executions/service.ts'
 import { sendJson } from '../../http/body.ts'
@@ -13,7 +13,7 @@ import { findAgent } from '../shared/agents.ts'
 import { type Begun, clientOf, continueOrStart } from '../shared/begin.ts'
 import { giveClientResults } from '../shared/client-tools.ts'
 import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
-import { frame, writeFrames } from '../shared/frames.ts'
+import { frame, reported, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { readCallId } from '../shared/run-parts.ts'
 import type { Asked } from '../shared/runs.ts'
@@ -179,7 +179,7 @@ async function stream(
 ): Promise<void> {
   const withUsage = body.stream_options?.include_usage === true
   await writeFrames(res, toChunks(context, actor, run, head, withUsage), {
-    onError: (error) => frame(toOpenAIError(toAppError(error))),
+    onError: reported(context, (error) => frame(toOpenAIError(error))),
   })
   const isToCancel = new URL(res.req.url ?? '/', 'http://localhost').searchParams.get('onDisconnect') === 'cancel'
   if (isToCancel && !res.writableFinished) await cancelIfActive(actor, context.deps, run.row.id)

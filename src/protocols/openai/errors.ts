@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http'
-import { AppError } from '../../errors.ts'
+import { AppError, textOf } from '../../errors.ts'
 import { sendJson } from '../../http/body.ts'
 
 /** The types of OpenAI's errors by status. */
@@ -64,12 +64,12 @@ function identify({ status, message, detail, code }: AppError): { code: string; 
 
 /** Returns an error in the form of OpenAI. */
 export function toOpenAIError(error: AppError) {
-  const { status, message, detail, executionId } = error
+  const { status, message, executionId } = error
   const type = TYPES[status] ?? (status < 500 ? 'invalid_request_error' : 'server_error')
   const [, param = null] = /(?:field|parameter): ([\w-]+(?:\.[\w-]+)*)/.exec(message) ?? []
   return {
     error: {
-      message: detail ? `${message}. ${detail}`.replace(/\.\. /, '. ') : message,
+      message: textOf(error),
       type: executionId === undefined ? type : RUN_ERROR,
       param,
       ...identify(error),

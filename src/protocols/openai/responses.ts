@@ -5,7 +5,7 @@ import { type Actor, isAdmin, permit } from '../../auth/actor.ts'
 import { audit } from '../../auth/audit.ts'
 import type { Prisma } from '../../db/client.ts'
 import type { Deps } from '../../deps.ts'
-import { AppError, badRequest, chatFailed, invalidField, notFound, toAppError } from '../../errors.ts'
+import { AppError, badRequest, cancelled, chatFailed, invalidField, notFound } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Overrides } from '../../executions/engine/queue/accept.ts'
 import { cancel, cancelIfActive, find } from '../../executions/service.ts'
@@ -16,7 +16,7 @@ import type { ErrorCode } from '../../wire.ts'
 import { findAgent } from '../shared/agents.ts'
 import { clientOf, continueOrStart } from '../shared/begin.ts'
 import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
-import { frame, writeFrames } from '../shared/frames.ts'
+import { frame, reported, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { readParts } from '../shared/run-parts.ts'
 import { type Asked, findSessionId } from '../shared/runs.ts'
@@ -74,6 +74,7 @@ export async function createResponse({ context, actor, req, res }: Asking): Prom
   if (!ended) return
   const { response, state } = await readResponse(deps, { row: ended, after: ref.after })
   if (!body.background && state?.error) {
+    if (ended.status === 'cancelled') throw cancelled(ended.id)
     const code = state.error.code as ErrorCode
     throw chatFailed({ code, detail: ended.error ?? state.error.message, executionId: ended.id })
   }
@@ -277,12 +278,13 @@ async function resultsAfter(deps: Deps, row: ExecutionRow, after: number) {
 }
 
 async function streamResponse(
-  { deps, streamTo }: Context,
+  context: Context,
   actor: Actor,
   res: ServerResponse,
   ref: ResponseRef,
   after: number,
 ): Promise<void> {
+  const { deps, streamTo } = context
   async function* toFrames(): AsyncGenerator<string> {
     for await (const events of followResponse(actor, deps, ref, streamTo)) {
       const later = events.filter(({ sequence_number: number }) => number > after)
@@ -291,9 +293,9 @@ async function streamResponse(
     yield frame('[DONE]')
   }
   await writeFrames(res, toFrames(), {
-    onError: (thrown) => {
-      const event = toErrorEvent(toOpenAIError(toAppError(thrown)).error)
+    onError: reported(context, (error) => {
+      const event = toErrorEvent(toOpenAIError(error).error)
       return frame({ ...event, sequence_number: Number.MAX_SAFE_INTEGER }, 'error')
-    },
+    }),
   })
 }

@@ -1,6 +1,9 @@
 import type { ServerResponse } from 'node:http'
+import { type AppError, toAppError } from '../../errors.ts'
+import { report } from '../../http/log.ts'
 import { EVENT_STREAM, toLine } from '../../http/sse.ts'
 import { drained } from '../../http/unread.ts'
+import type { Context } from '../../trpc.ts'
 
 /** How often an idle stream sends a comment (ms). */
 const PING_INTERVAL = 15_000
@@ -37,6 +40,15 @@ export async function writeFrames(
     clearInterval(ping)
   }
 }
+
+/** Returns an `onError` of {@link writeFrames} that logs the cause of an unexpected error, which then has no other trace. */
+export const reported =
+  ({ deps, requestId }: Pick<Context, 'deps' | 'requestId'>, toLast: (error: AppError) => string) =>
+  (thrown: unknown): string => {
+    const error = toAppError(thrown)
+    report(deps, error, requestId)
+    return toLast(error)
+  }
 
 /** Writes an event of a stream whose events have no ids. `name`: the event's name, if the protocol has names. */
 export function frame(data: object | string, name?: string): string {
