@@ -210,7 +210,8 @@ async function moveOn(
   now: Date,
 ): Promise<boolean> {
   const { id, runCount, status } = mission
-  const where = { id, ...timesOf(mission), runCount, status, archivedAt: null }
+  // An archived mission has no fire time.
+  const where = { id, ...timesOf(mission), runCount, status }
   const { count } = await db.mission.updateMany({ where, data: { ...data, updatedAt: now } })
   return count === 1
 }

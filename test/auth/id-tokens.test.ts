@@ -219,7 +219,14 @@ describe('an ID token', () => {
     ['an expiry that is no number', (claims) => oidc.sign({ ...claims, exp: '9999999999' as never })],
     ['a time before which it is not good', (claims) => oidc.sign({ ...claims, nbf: seconds() + 60 })],
     ['no subject', ({ sub, ...claims }) => oidc.sign(claims)],
-    ['an empty subject', (claims) => oidc.sign({ ...claims, sub: '' })],
+    [
+      'an empty subject',
+      async (claims) => {
+        const email = 'nobody@example.com'
+        await server.member({ email })
+        return oidc.sign({ ...claims, sub: '', email, email_verified: true })
+      },
+    ],
     ['a subject that is no text', (claims) => oidc.sign({ ...claims, sub: 1 as never })],
     ['another subject', (claims) => oidc.sign({ ...claims, sub: 'somebody else' })],
     ['a payload that is a list', (_, { kid }) => withHeader({ alg: 'RS256', kid }, [] as never, 'AAAA')],
@@ -254,6 +261,11 @@ describe('an ID token', () => {
 
   it('for two audiences is accepted when this service is the authorized party', async () => {
     const token = await oidc.sign(claimsOf(member.sub, { aud: ['another', AUDIENCE], azp: AUDIENCE }))
+    expect((await usage(token, member.organizationId)).status).toBe(200)
+  })
+
+  it('may have its audience in a list', async () => {
+    const token = await oidc.sign(claimsOf(member.sub, { aud: [AUDIENCE] }))
     expect((await usage(token, member.organizationId)).status).toBe(200)
   })
 

@@ -1,9 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { permit } from '../../src/auth/actor.ts'
 import { overrideMembers } from '../../src/db/override-members.ts'
 import type { Clock } from '../../src/lib/clock.ts'
 import { createScheduler } from '../../src/missions/scheduler.ts'
+import { resumeIn } from '../../src/missions/status.ts'
 import { stopClock } from '../support/clock.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
+import { credentialsOf } from '../support/rest.ts'
 import { type MissionLab, type Other, startLab } from './lab.ts'
 
 const MINUTE = 60_000
@@ -446,7 +449,10 @@ describe('a fire time during the previous run', () => {
     await lab.call('DELETE', `/missions/${id}`)
   })
 
-  it('stays due if the run ends before a slow server skips it', async () => {
+  it.each([
+    ['the run ends', false],
+    ['another run follows', true],
+  ])('stays due if %s before a slow server skips it', async (_, isFollowed) => {
     const { id, release } = await begin({ ...everyMinute, overlap: 'skip' })
     const { deps } = lab.server.service
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -465,10 +471,17 @@ describe('a fire time during the previous run', () => {
     await expect.poll(() => asked).toBe(true)
     release()
     await lab.idle()
+    const next = Promise.withResolvers<void>()
+    if (isFollowed) {
+      model.script({ tokens: [next.promise, 'Done.'] })
+      await lab.call('POST', `/missions/${id}/run`)
+    }
     resolve()
     await ticking
     await slow.stop()
     expect(await lab.get(id)).toMatchObject({ skippedCount: 0, schedule: { nextRun: '2026-06-01T12:02:00.000Z' } })
+    next.resolve()
+    await lab.idle()
     await lab.call('DELETE', `/missions/${id}`)
   })
 
@@ -547,6 +560,20 @@ describe('a fire time during the previous run', () => {
       })
       await lab.call('DELETE', `/missions/${id}`)
     }
+  })
+
+  it('is not resumed by a request that knows an earlier run only', async () => {
+    const { id, release } = await begin(everyMinute)
+    await lab.call('POST', `/missions/${id}/pause`)
+    const { deps } = lab.server.service
+    const actor = await deps.actors.of(credentialsOf(`Bearer ${lab.server.token}`))
+    const row = await deps.db.mission.findUniqueOrThrow({ where: { id } })
+    const before = permit({ ...row, executionId: null }, true)
+    const resumed = deps.db.$transaction((tx) => resumeIn(tx, actor, deps, before, lab.clock.now()))
+    await expect(resumed).rejects.toThrow('Mission is not paused')
+    release()
+    await lab.idle()
+    await lab.call('DELETE', `/missions/${id}`)
   })
 
   it('waits for the next one if the mission was paused until its run had ended', async () => {

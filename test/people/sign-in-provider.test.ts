@@ -4,6 +4,9 @@ import { text } from 'node:stream/consumers'
 import { type JWTPayload, SignJWT, UnsecuredJWT } from 'jose'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { roleOf, verifiedEmail } from '../../src/auth/provider-claims.ts'
+import type { Db, Tx } from '../../src/db/client.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
+import { signInByProvider } from '../../src/sessions/sign-in-provider.ts'
 import { expectError } from '../support/api.ts'
 import { newLink, setPassword, signedIn } from '../support/browser-session.ts'
 import { movableClock } from '../support/clock.ts'
@@ -579,6 +582,24 @@ describe('the role claim', () => {
     const other = newAddress('elsewhere.example')
     await server.member({ email: other, organization: 'Elsewhere', role: 'admin' })
     expect(await signInAs('other', other, ['staff'])).toBe('admin')
+  })
+
+  it('leaves a user an owner who becomes one at that moment', async () => {
+    const email = newAddress()
+    await signInAs('promoted', email, ['staff'])
+    const { deps } = server.service
+    const { id: userId } = await db().user.findUniqueOrThrow({ where: { email }, select: { id: true } })
+    const promoting = overrideMembers(deps.db, {
+      $transaction: async (work: (tx: Tx) => Promise<unknown>) => {
+        await deps.db.membership.updateMany({ where: { userId }, data: { role: 'owner' } })
+        return deps.db.$transaction(work)
+      },
+    }) as Db
+    const client = { address: undefined, userAgent: undefined }
+    const context = { deps: { ...deps, db: promoting }, client, requestId: 'x', cookie: undefined, setCookie() {} }
+    const identity = { issuer: issuer.issuer, subject: 'promoted', email, name: null, role: 'admin' } as const
+    await signInByProvider(context, identity)
+    expect(await db().auditEvent.count({ where: { action: 'member.update', target: userId } })).toBe(0)
   })
 
   it('ends the open streams of an admin who is demoted', async () => {

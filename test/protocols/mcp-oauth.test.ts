@@ -22,6 +22,7 @@ const env = { MCP_AUTHORIZATION_SERVER: oidc.issuer, PUBLIC_URL, ALLOWED_HOSTS: 
 const all = await use(startServer(env))
 const server = { url: `http://127.0.0.1:${port}`, token: all.token, all }
 const ann = await all.member({ organization: 'Acme', email: 'ann@example.com' })
+await all.member({ organization: 'Acme', email: 'ben@example.com' })
 
 const HEADERS = { Accept: 'application/json, text/event-stream' }
 const METADATA = `resource_metadata="${PUBLIC_URL}/.well-known/oauth-protected-resource/mcp"`
@@ -68,6 +69,7 @@ describe('an access token of the authorization server', () => {
     ['no time left', { exp: 1_000_000_000 }, {}],
     ['no end', { exp: undefined }, {}],
     ['an unknown user', { sub: 'eve', email: 'eve@example.com' }, {}],
+    ['an empty subject', { sub: '', email: 'ben@example.com' }, {}],
   ])('is refused with %s', async (_, claims, header) => {
     expect((await post(await sign(claims, header))).status).toBe(401)
   })

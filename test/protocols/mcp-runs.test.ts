@@ -205,6 +205,10 @@ describe('a task', () => {
     const { result: second } = await send('tools/call', next, capabilities)
     const statusMessage = expect.stringContaining(`waits for the earlier run ${first.taskId}`)
     expect(await get(second.taskId)).toMatchObject({ status: 'working', statusMessage })
+    // No person ends the wait for a client's own tools.
+    const { db } = server.service.deps
+    await db.execution.update({ where: { id: first.taskId }, data: { waitingFor: 'client_tool' } })
+    expect((await get(second.taskId)).statusMessage ?? '').not.toContain('waits for the earlier run')
   })
 
   it("of another agent is unknown at an agent's own address", async () => {

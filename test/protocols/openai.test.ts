@@ -520,6 +520,21 @@ describe('a named conversation', () => {
     expect(second.sessionId).toBe(first.sessionId)
   })
 
+  it('leaves the title that a person gave the chat after a request for a title', async () => {
+    const name = crypto.randomUUID()
+    const { chatId } = await say(name, user('Write a title for this:'), user('One'))
+    const title = 'By hand'
+    await request(server, 'PATCH', `/api/v1/chats/${chatId}`, { token: ann.token, body: { title } })
+    await clientOf(ann, { 'X-OpenWebUI-Chat-Id': name }).chat.completions.create({
+      model: agent,
+      messages: [user('One')],
+      tools: [TOOL],
+    })
+    const { chat } = (await request(server, 'GET', `/api/v1/chats/${chatId}`, { token: ann.token })).body
+    expect(chat.title).toBe(title)
+    expect((await messagesOf(chatId))[0]).toBe('user: One')
+  })
+
   it.each([
     ['while it is answered', true],
     ['at the same time', false],
@@ -542,6 +557,20 @@ describe('a named conversation', () => {
     )
     expect(await Promise.all(texts)).toEqual(['Slow answer', 'Slow answer'])
     expect(new Set(both.map(({ response }) => response.headers.get('x-execution-id'))).size).toBe(1)
+  })
+
+  it('joins no run that is about to be cancelled', async () => {
+    const name = crypto.randomUUID()
+    const gate = Promise.withResolvers<void>()
+    model.script({ tokens: ['Slow', gate.promise, ' answer'] }, { tokens: 'Quick.' })
+    const isAsked = model.request(model.requests.length)
+    const first = say(name, user('One')).catch(() => 'cancelled')
+    await isAsked
+    const { db } = server.service.deps
+    await db.execution.updateMany({ where: { message: 'One', status: 'running' }, data: { wantsCancel: true } })
+    expect(await say(name, user('One'))).toMatchObject({ text: 'Quick.' })
+    gate.resolve()
+    await first
   })
 
   it('takes the turns of a client that has more of them than the session', async () => {
