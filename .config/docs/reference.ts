@@ -53,7 +53,19 @@ function settings(): string {
     'Settings',
     `The environment has all settings. The server checks them at its start: if some are invalid, it lists the problems and
 stops. An empty variable counts as absent. Switches are \`true\` or \`false\`. Durations are in seconds; the maximum is
-2,147,483 (24 days), except for \`APPROVAL_TIMEOUT\` and \`QUEUE_TIMEOUT\`.`,
+2,147,483 (24 days), except for \`APPROVAL_TIMEOUT\` and \`QUEUE_TIMEOUT\`.
+
+The server reads no file of settings by itself. Pass it a file of variables (\`NAME=value\`, one a line):
+
+| Start | File |
+| --- | --- |
+| In a checkout | \`npm run -s prestart && npx node --env-file=muster.env src/main.js\` |
+| Docker | \`docker run --env-file muster.env …\` |
+| systemd | \`EnvironmentFile=/etc/muster.env\` |
+| Docker Compose | \`.env\`, for the variables that \`compose.yaml\` names |
+
+In a shell, put single quotes around a value with blanks, quotes or brackets:
+\`COMPATIBLE_PROVIDERS='[{"name": "groq", …}]' npm start\`.`,
     ...sections,
     `## Read by libraries
 
