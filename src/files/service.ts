@@ -190,7 +190,8 @@ export async function edit(actor: Actor, deps: Deps, { id: spaceId, path, find, 
     if (!row) throw notFound('File')
     const { content, encoding } = toText(row.content)
     if (encoding !== 'utf8') throw badRequest('The file is not text', { detail: 'Write the whole file instead.' })
-    const parts = content.split(find)
+    const withEndsOf = lineEndsOf(content)
+    const parts = content.split(withEndsOf(find))
     const count = parts.length - 1
     if (!count)
       throw badRequest('The text to replace is not in the file', {
@@ -200,11 +201,17 @@ export async function edit(actor: Actor, deps: Deps, { id: spaceId, path, find, 
       throw badRequest(`The text to replace occurs ${count} times. Give more of it, or all: true`, {
         detail: 'Include the lines around it.',
       })
-    const changed = Buffer.from(parts.join(replace))
+    const changed = Buffer.from(parts.join(withEndsOf(replace)))
     await store(tx, actor, spaceId, { path, content: changed }, now)
     await audit(tx, actor, 'file.write', `${spaceId}/${path}`, now)
     return { path, size: changed.length, count }
   })
+}
+
+/** Returns a function that gives a text the line ends of a file from Windows, which models do not write. */
+function lineEndsOf(content: string): (text: string) => string {
+  const isWindows = content.includes('\r\n') && !/(?<!\r)\n/.test(content)
+  return isWindows ? (text) => text.replace(/\r?\n/g, '\r\n') : (text) => text
 }
 
 type Search = { id: string; query: string; path?: string | undefined; limit: number; signal: AbortSignal }

@@ -118,6 +118,15 @@ it('edit_file replaces a text that occurs once, or every occurrence', async () =
   await expect(call('edit_file', { path: 'none', find: 'a', replace: 'b' })).rejects.toThrow('File not found')
 })
 
+it('edit_file finds lines in a file from Windows, and keeps its line ends', async () => {
+  await put('windows.txt', 'one\r\ntwo\r\nthree')
+  await call('edit_file', { path: 'windows.txt', find: 'one\ntwo', replace: '1\n2' })
+  expect(await call('read_file', { path: 'windows.txt' })).toBe('1\r\n2\r\nthree')
+  await put('mixed.txt', 'one\r\ntwo\nthree')
+  await call('edit_file', { path: 'mixed.txt', find: 'two\nthree', replace: '2\n3' })
+  expect(await call('read_file', { path: 'mixed.txt' })).toBe('one\r\n2\n3')
+})
+
 it('of concurrent edits of a file none is lost', async () => {
   const words = Array.from({ length: 10 }, (_, index) => `word${index};`)
   await put('race.txt', words.join(''))
