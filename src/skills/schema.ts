@@ -75,7 +75,7 @@ const name = requiredText(64)
     params: { detail: 'Use lower-case letters, digits and single hyphens in `name`, such as release-notes.' },
   })
   .describe('Name by which a model loads it: kebab-case, unique in the organization')
-const description = requiredText(1000).describe('Purpose of the skill: a model decides by it when to load the prompt')
+const description = requiredText(1024).describe('Purpose of the skill: a model decides by it when to load the prompt')
 const prompt = requiredText(100_000).describe('Instructions in Markdown')
 
 const VISIBILITY =

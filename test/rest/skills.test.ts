@@ -137,7 +137,7 @@ describe('a missing or invalid value gives a 400 that names it', () => {
     ]),
     [{ name: 5 }, invalid('name', 'string')],
     [{ name: 'x'.repeat(65) }, invalid('name', 'at most 64 characters')],
-    [{ description: 'x'.repeat(1001) }, invalid('description', 'at most 1000 characters')],
+    [{ description: 'x'.repeat(1025) }, invalid('description', 'at most 1024 characters')],
     [{ prompt: 'x'.repeat(100_001) }, invalid('prompt', 'at most 100000 characters')],
     ...['', 'Research', 5].map((category): [Fields, string] => [
       { category },

@@ -196,7 +196,7 @@ function SkillForm({ skill, onClose }: { skill: Skill | null; onClose: () => voi
         field="description"
         help={t.descriptionHelp}
         required
-        maxLength={1000}
+        maxLength={1024}
         {...text('description')}
       />
       <TextArea
