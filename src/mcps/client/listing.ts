@@ -2,6 +2,8 @@ import { type Client, type ListToolsResult, ProtocolError, ProtocolErrorCode } f
 import { cut } from '../../lib/text.ts'
 import { isObject } from '../../lib/unknown.ts'
 import { type Clean, toName } from './content.ts'
+import { statusOf } from './reasons.ts'
+import { isLost } from './server-errors.ts'
 import { requestWithSignal } from './transport.ts'
 
 const MAX_TOOLS = 200
@@ -34,7 +36,7 @@ export async function listTools(client: Client, clean: Clean, signal: AbortSigna
   let cursor: string | undefined
   for (let page = 0; page < MAX_PAGES; page++) {
     const listed = await readPage(client, cursor, signal).catch((error: unknown) => {
-      if (page > 0 && error instanceof ProtocolError) return null
+      if (page > 0 && refusesPage(error)) return null
       throw error
     })
     if (!listed) return { tools, omitted, hasMore: true }
@@ -60,6 +62,12 @@ export async function listTools(client: Client, clean: Clean, signal: AbortSigna
   }
   return { tools, omitted, hasMore: true }
 }
+
+/** Statuses with which servers refuse a page that they do not know. */
+const REFUSED: ReadonlySet<number | undefined> = new Set([400, 405, 422, 500, 501])
+
+const refusesPage = (error: unknown): boolean =>
+  error instanceof ProtocolError || (REFUSED.has(statusOf(error)) && !isLost(error, true))
 
 /** Reads a page of tools: an empty one if the server does not support the method, as one without tools may do. */
 async function readPage(client: Client, cursor: string | undefined, signal: AbortSignal): Promise<ListToolsResult> {
