@@ -283,6 +283,11 @@ describe('an answer in another form', () => {
       '{"structuredContent":{"x":NaN,"y":[-Infinity],"z":"NaN"}}',
       '{"x":null,"y":[null],"z":"NaN"}',
     ],
+    [
+      'whole numbers that a parser would round',
+      '{"structuredContent":{"id":1234567890123456789,"n":[-9007199254740993,7, 1e20]}}',
+      '{"id":"1234567890123456789","n":["-9007199254740993",7,100000000000000000000]}',
+    ],
     ['a text with line breaks', '{"content":[{"type":"text","text":"a\nb \\"c\\""}]}', 'a\nb "c"'],
   ])('is read: %s', async (_, result, content) => {
     otherwise = ({ message }, response) => {
@@ -550,13 +555,14 @@ it.each<[string, unknown]>([
   expect(refused).toMatchObject({ messageForPeople: 'it answered with the error -32603: No workspace is chosen' })
 })
 
-it('a list of tools ends at a page that the server refuses to show', async () => {
+it.each([200, 400, 500])('a list of tools ends at a page that the server refuses to show with %s', async (status) => {
   otherwise = ({ message }, response) => {
     if (message?.method !== 'tools/list' || !message) return false
     const answer = message.params?.cursor
       ? { error: { code: -32602, message: 'Invalid cursor' } }
       : { result: { tools: [tool('act')], nextCursor: 'p2' } }
-    response.writeHead(200, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: message.id, ...answer }))
+    response.writeHead(message.params?.cursor ? status : 200, JSON_TYPE)
+    response.end(JSON.stringify({ jsonrpc: '2.0', id: message.id, ...answer }))
     return true
   }
   expect(await using(async ({ tools, hasMore }) => [tools.length, hasMore])).toEqual([1, true])

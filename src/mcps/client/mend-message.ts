@@ -1,4 +1,5 @@
 import { splitData } from '../../lib/event-data.ts'
+import { tryParseExact, withDigitsAsText } from '../../lib/exact-json.ts'
 import { parseJson } from '../../lib/json.ts'
 import { BadAnswer } from '../../lib/net/safe-fetch.ts'
 import { type Fields, isObject } from '../../lib/unknown.ts'
@@ -17,6 +18,8 @@ export type IsOfOther = (id: string) => boolean
  */
 const ODD =
   /"(?:error|result|params|id)"\s*:\s*null|"error"\s*:\s*(?:false|""|\{\s*\})|"_meta"\s*:\s*[^\s{]|[:[,]\s*-?(?:NaN|Infinity)\b|,\s*[}\]]/
+/** A whole number that a parser may round, such as an id of Discord or X. */
+const LARGE = /[:[,]\s*-?\d{16,}\s*[,}\]]/
 /** Beginnings and ends of answers as most servers write them, which need no repair and are not parsed. */
 const USUAL: readonly (readonly [begin: RegExp, end: RegExp])[] = [
   [/^\{"jsonrpc": ?"2\.0", ?"id": ?\d+, ?"result": ?\{/, /\}\s*\}$/],
@@ -29,7 +32,8 @@ const END = 60
  * Repairs a message, or a batch, that the SDK would refuse as a whole:
  * - fields that are null or unknown, and a missing `jsonrpc`,
  * - an error that is a text or has no code, and a result that is not an object,
- * - JSON that is nearly valid, texts before it, and messages line by line.
+ * - JSON that is nearly valid, texts before it, and messages line by line,
+ * - whole numbers beyond 2^53, which the SDK would round.
  *
  * An answer without an id gets that of the request, and so does the only answer of a body, unless its id is that of
  * another request: some servers always state the same id. Returns any other text unchanged.
@@ -66,7 +70,7 @@ function repaired(json: string, id: number | undefined): unknown {
   const text = json.trim()
   const end = text.slice(-END)
   const isUsual = USUAL.some(([begin, ending]) => begin.test(text) && ending.test(end))
-  if (isUsual && !ODD.test(text) && !CONTROL.test(text)) return undefined
+  if (isUsual && !ODD.test(text) && !CONTROL.test(text) && !LARGE.test(text)) return undefined
   const value = parsed(text) ?? parsedLines(text)
   return Array.isArray(value) ? value.map((message) => toMessage(message, id)) : value && toMessage(value, id)
 }
@@ -79,8 +83,12 @@ const PARTS = /\\[\s\S]|["\x00-\x1f]|-?\b(?:NaN|Infinity)\b|,(?=\s*[}\]])/g
 /** Parses a message or batch, valid or nearly so. Returns undefined for anything else. */
 function parsed(text: string): unknown {
   if (!/^[{[]/.test(text)) return undefined
-  return parseJson(text) ?? parseJson(corrected(text))
+  return parseDigits(text) ?? parseDigits(corrected(text))
 }
+
+/** Parses JSON. Whole numbers that the SDK would round become texts. Returns undefined if it is invalid. */
+const parseDigits = (text: string): unknown =>
+  LARGE.test(text) ? withDigitsAsText(tryParseExact(text)) : parseJson(text)
 
 /**
  * Escapes the control characters in the texts of nearly valid JSON. Drops commas at the end, and replaces numbers that
