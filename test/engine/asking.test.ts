@@ -4,10 +4,11 @@ import { classifyModelError } from '../../src/executions/engine/models/model-err
 import type { ModelFailure } from '../../src/executions/engine/models/model-failures.ts'
 import { createModelKnowledge } from '../../src/executions/engine/models/model-knowledge.ts'
 import { createBreaker } from '../../src/executions/engine/run/breaker.ts'
+import { type Change, isOfModel, isOfSession } from '../../src/executions/engine/run/change.ts'
 import { warningOf } from '../../src/executions/engine/run/change-warnings.ts'
 import { changesFor } from '../../src/executions/engine/run/rejections.ts'
 import { changeBody, changePackagedBody } from '../../src/executions/engine/run/request-bodies.ts'
-import { changePrompt, changeTools, isOfModel, isOfSession } from '../../src/executions/engine/run/request-changes.ts'
+import { changePrompt, changeTools } from '../../src/executions/engine/run/request-changes.ts'
 import { shorten } from '../../src/executions/engine/run/shorten.ts'
 import { createAgent } from '../support/api.ts'
 import { event } from '../support/model-replies.ts'
@@ -437,7 +438,7 @@ test('later turns leave out what a content filter blocked, and keep the calls of
 test('a file that the provider cannot read is left out in later turns, and others are sent', () => {
   const turn = (data: string) => ({ role: 'user' as const, content: [picture(data)] })
   const failure = { kind: 'refused', field: null, detail: 'HTTP 400: Could not process image' } as ModelFailure
-  const [change = ''] = changesFor(failure, { prompt: [turn('broken')], ...NOTHING })
+  const [change] = changesFor(failure, { prompt: [turn('broken')], ...NOTHING }) as [Change]
   expect([isOfModel(change), isOfSession(change)]).toEqual([false, true])
   const [first, second] = changePrompt([turn('broken'), turn('good')], new Set([change]))
   expect(first?.content).toEqual([{ type: 'text', text: expect.stringContaining('broken.png') }])
@@ -448,7 +449,7 @@ test('reasoning with a wrong signature is left out of one run only', () => {
   const reasoning = { type: 'reasoning' as const, text: 'Hm.' }
   const prompt = [{ role: 'assistant' as const, content: [reasoning, { type: 'text' as const, text: 'Hi' }] }]
   const changeOf = (detail: string) =>
-    changesFor({ kind: 'refused', field: null, detail } as ModelFailure, { prompt, ...NOTHING })[0] ?? ''
+    changesFor({ kind: 'refused', field: null, detail } as ModelFailure, { prompt, ...NOTHING })[0] as Change
   const change = changeOf('HTTP 400: Invalid `signature` in `thinking` block')
   expect(isOfModel(change)).toBe(false)
   expect(changePrompt(prompt, new Set([change]))[0]?.content).toEqual([{ type: 'text', text: 'Hi' }])
@@ -478,7 +479,7 @@ test.each([
 test('tools that are refused beside another part of a request are left out of one run only', () => {
   const call = { type: 'tool-call' as const, toolCallId: 'c', toolName: 'one', input: {} }
   const prompt = [{ role: 'assistant' as const, content: [call, { type: 'text' as const, text: 'Hi' }] }]
-  const changes = new Set(['tools:here'])
+  const changes = new Set<Change>(['tools:here'])
   expect([isOfModel('tools:here'), isOfModel('tools:9'), isOfModel('tools')]).toEqual([false, true, true])
   expect(changePrompt(prompt, changes)[0]?.content).toEqual([{ type: 'text', text: 'Hi' }])
   expect(changeTools([offer('one')], changes)).toEqual([])
@@ -491,7 +492,8 @@ test.each([
 ])('earlier calls are left out of a run without tools after "%s"', (detail) => {
   const call = { type: 'tool-call' as const, toolCallId: 'c', toolName: 'one', input: {} }
   const prompt = [{ role: 'assistant' as const, content: [call, { type: 'text' as const, text: 'Hi' }] }]
-  const [change = ''] = changesFor({ kind: 'refused', field: null, detail } as ModelFailure, { prompt, ...NOTHING })
+  const failure = { kind: 'refused', field: null, detail } as ModelFailure
+  const [change] = changesFor(failure, { prompt, ...NOTHING }) as [Change]
   expect(isOfModel(change)).toBe(false)
   expect(changePrompt(prompt, new Set([change]))[0]?.content).toEqual([{ type: 'text', text: 'Hi' }])
 })
@@ -669,7 +671,7 @@ test.each([
 ])('a request that is too large for a server leaves out %s', (_, names, step, types) => {
   const prompt = [{ role: 'user' as const, content: names.map(picture) }]
   const failure = { kind: 'context_too_long', field: null, detail: 'HTTP 413', status: 413, contextWindow: null }
-  const change = changesFor(failure as ModelFailure, { ...NOTHING, prompt })[step] ?? ''
+  const change = changesFor(failure as ModelFailure, { ...NOTHING, prompt })[step] as Change
   const [message] = changePrompt(prompt, new Set([change]))
   const parts = (message?.content ?? []) as { type: string }[]
   expect(parts.map(({ type }) => type).join()).toBe(types)
@@ -701,7 +703,7 @@ test('tools have underscores for hyphens where it is demanded, unless a name is 
 })
 
 test('a model that does not reason beside tools stops reasoning only where tools are offered', () => {
-  const changes = new Set(['no_effort'])
+  const changes = new Set<Change>(['no_effort'])
   const body = { messages: [], reasoning_effort: 'low', tools: [{ type: 'function' }] }
   expect(changeBody(body, {}, changes)).toMatchObject({ reasoning_effort: 'none' })
   expect(changeBody({ ...body, tools: [] }, {}, changes)).toMatchObject({ reasoning_effort: 'low' })
@@ -760,7 +762,7 @@ test("Google's older field for the inputs of tools has no empty lists of propert
   ])
 })
 
-test.each<[change: string, before: object, after: object]>([
+test.each<[change: Change, before: object, after: object]>([
   [
     'add_reasoning',
     { messages: [{ role: 'assistant', content: 'Hi' }] },
@@ -852,7 +854,7 @@ test.each<[change: string, before: object, after: object]>([
   expect(JSON.parse(JSON.stringify(changeBody({ ...before }, {}, new Set([change]))))).toEqual(after)
 })
 
-test.each<[change: string, before: object, after: object]>([
+test.each<[change: Change, before: object, after: object]>([
   [
     'signatures',
     { contents: [{ parts: [{ functionCall: {} }, { functionCall: {}, thoughtSignature: 'S' }, { text: 'x' }] }] },

@@ -1,9 +1,9 @@
 import { LRUCache } from 'lru-cache'
 import type { Clock } from '../../../lib/clock.ts'
-import type { Change } from '../run/request-changes.ts'
+import type { Change, Changes } from '../run/change.ts'
 
 /** Lessons from a model's rejections. `maxSize` is a prompt size that the model accepts (bytes). */
-export type Lessons = { readonly changes: ReadonlySet<Change>; readonly maxSize: number | null }
+export type Lessons = { readonly changes: Changes; readonly maxSize: number | null }
 
 /**
  * Remembers lessons from rejections, so that later runs avoid them. Each process learns separately. Keys begin with the

@@ -18,6 +18,7 @@ import type { Models } from '../models/models.ts'
 import { formatOf, withSchema } from '../models/output-format.ts'
 import type { CallOptions } from '../models/text-model.ts'
 import type { Breaker } from './breaker.ts'
+import { type Change, isOfModel, isOfSession, refusesOutput } from './change.ts'
 import { ignoredSetting, loweredLimit, warningOf } from './change-warnings.ts'
 import { type ChosenModel, openChain } from './model-chain.ts'
 import { offersOf } from './offers.ts'
@@ -144,7 +145,7 @@ export async function createAsking(
   let lessons = knowledge.of(keyOf())
   /** Changes of the requests to the current model, and those among them that are not remembered yet. */
   let changes = known()
-  let unlearned = new Set<changed.Change>()
+  let unlearned = new Set<Change>()
   let { maxSize } = lessons
   let done = unasked(0)
   let last: LastRequest | null = null
@@ -157,12 +158,12 @@ export async function createAsking(
   const change = (failure: ModelFailure): boolean => last !== null && changeOne(changesFor(failure, last.asked))
 
   /** Makes the first of these changes that was not made yet. Returns false if there is none. */
-  function changeOne(offered: readonly changed.Change[]): boolean {
+  function changeOne(offered: readonly Change[]): boolean {
     const next = offered.find((each) => !changes.has(each))
     if (!next || done.changes === MAX_CHANGES) return false
     done.changes++
     changes.add(next)
-    if (changed.isOfModel(next) || changed.isOfSession(next)) unlearned.add(next)
+    if (isOfModel(next) || isOfSession(next)) unlearned.add(next)
     return true
   }
 
@@ -236,7 +237,7 @@ export async function createAsking(
       // again stands behind the question.
       const isAgain = given.at(-1)?.role === 'user' && given.length - 1 > answers
       const mayCall = isCompatible(provider) && call.hasTools && kept.toolChoice !== 'none' && !isAgain
-      const isInWords = output !== null && (mayCall || changed.refusesOutput(changes))
+      const isInWords = output !== null && (mayCall || refusesOutput(changes))
       const prompt = changed.changePrompt(isInWords ? withSchema(own, output, mayCall) : own, changes)
       const question = prompt.length - fromEnd
       const limit = capacity(tools)
@@ -273,8 +274,8 @@ export async function createAsking(
 
     answered() {
       breaker.succeeded(chain.current().circuit)
-      const ofSession = [...unlearned].filter(changed.isOfSession)
-      const ofModel = [...unlearned].filter(changed.isOfModel)
+      const ofSession = [...unlearned].filter(isOfSession)
+      const ofModel = [...unlearned].filter(isOfModel)
       if (ofModel.length) knowledge.learn(keyOf(), { changes: ofModel })
       if (ofSession.length) knowledge.learn(sessionKey(), { changes: ofSession })
       if (done.shortened && maxSize !== null) knowledge.learn(keyOf(), { maxSize })

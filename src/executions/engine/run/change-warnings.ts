@@ -1,6 +1,7 @@
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Warning } from '../../../wire.ts'
-import { type Change, isOption } from './request-changes.ts'
+import type { Change } from './change.ts'
+import { isOption } from './request-changes.ts'
 
 /** The request that is changed. `model`: the full id of the model that gets it. */
 type Changed = { model: string; settings: ModelSettings; hasFiles: boolean }

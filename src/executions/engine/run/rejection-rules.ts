@@ -1,7 +1,8 @@
 import type { LanguageModelV4FunctionTool, LanguageModelV4Prompt } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Fields } from '../../../lib/unknown.ts'
-import { type Change, digestsIn, filesIn, hasDocuments } from './request-changes.ts'
+import type { Change } from './change.ts'
+import { digestsIn, filesIn, hasDocuments } from './request-changes.ts'
 
 // The wordings by which providers reject parts of a request, one rule each.
 
@@ -254,7 +255,7 @@ export const RULES_OF_PARTS: readonly Rule[] = [
     change: ({ text, asked: { fields } }) =>
       Object.keys(fields)
         .filter((name) => hasWord(text, name))
-        .map((name) => `extra:${name}`),
+        .map((name): Change => `extra:${name}`),
   },
   { change: 'reasoning', of: ['hasReasoning'], says: ABOUT_REASONING, sentence: [OTHER_REASONING] },
   {
@@ -271,7 +272,7 @@ export const RULES_OF_PARTS: readonly Rule[] = [
   { change: 'output:schema', of: ['hasOutput'], says: /\bschema\b|additionalProperties/i, unless: OF_TOOLS },
   {
     change: ({ text, asked: { tools } }) =>
-      namedTools(text, tools).flatMap((name) => [`schema:${name}`, `tool:${name}`]),
+      namedTools(text, tools).flatMap((name): Change[] => [`schema:${name}`, `tool:${name}`]),
     sentence: [/schema|parameters|function_declarations|input_schema|properties/i],
   },
   {
@@ -334,9 +335,9 @@ const MOST_TOKENS: readonly RegExp[] = [
 /** Returns the changes for a rejection of files: fewer, without those it is about, or none. */
 function changesOfFiles(detail: string, prompt: LanguageModelV4Prompt): Change[] {
   const most = limitIn(detail, prompt.flatMap(filesIn).length)
-  const fewer = most ? [`latest_files:${most}`] : []
+  const fewer: Change[] = most ? [`latest_files:${most}`] : []
   if (OF_SOME_FILES.test(detail)) return [...fewer, `files:${digestsIn(prompt).join(',')}`]
-  return [...fewer, ...(hasDocuments(prompt) ? ['documents'] : []), 'files']
+  return [...fewer, ...(hasDocuments(prompt) ? (['documents'] as const) : []), 'files']
 }
 
 /** Wordings that state a maximum number, which is not one of bytes or the like. */

@@ -3,6 +3,7 @@ import { answerLimitIn } from '../models/context-length.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
 import { CONTENT_PARTS } from '../models/reasoning-fields.ts'
 import { plainSchema } from '../models/tool-schemas.ts'
+import type { Change } from './change.ts'
 import { isBlocked } from './history.ts'
 import {
   type Asked,
@@ -13,7 +14,7 @@ import {
   type Rule,
   type Said,
 } from './rejection-rules.ts'
-import { type Change, digestsIn, filesIn, hasFiles, hasParts } from './request-changes.ts'
+import { digestsIn, filesIn, hasFiles, hasParts } from './request-changes.ts'
 
 // Finds the parts of a request that a provider rejects (contract-2.md section 2.1).
 
@@ -49,15 +50,15 @@ function changesOfSize({ kind, detail, status, contextWindow }: ModelFailure, as
     return most === null ? [] : [`answer:${most}`]
   }
   if (kind === 'context_too_long' && status === 413 && !/token/i.test(detail)) return changesOfBytes(asked.prompt)
-  const affordable = asked.isCompatible && kind === 'quota' ? AFFORDABLE.exec(detail)?.[1] : undefined
-  return affordable && Number(affordable) >= MIN_AFFORDABLE ? [`afford:${affordable}`] : null
+  const affordable = asked.isCompatible && kind === 'quota' ? Number(AFFORDABLE.exec(detail)?.[1] ?? 0) : 0
+  return affordable >= MIN_AFFORDABLE ? [`afford:${affordable}`] : null
 }
 
 /** Returns the changes for a body with more bytes than a server takes: without the older half of the files, then all. */
 function changesOfBytes(prompt: LanguageModelV4Prompt): Change[] {
   const digests = digestsIn(prompt)
   const older = digests.slice(0, Math.floor(digests.length / 2))
-  return [older, digests].flatMap((some) => (some.length ? `large_files:${some.join(',')}` : []))
+  return [older, digests].flatMap((some): Change[] => (some.length ? [`large_files:${some.join(',')}`] : []))
 }
 
 /** Returns whether the request limits its answer, as provider packages always do. */

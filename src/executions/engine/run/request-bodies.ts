@@ -1,6 +1,6 @@
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { plainSchema } from '../models/tool-schemas.ts'
-import { type Change, numberOf } from './request-changes.ts'
+import { type Changes, numberOf, valuesOf } from './change.ts'
 
 // Changes the bodies of requests, which the provider packages have made (contract-2.md section 2.1).
 
@@ -11,8 +11,8 @@ const RESERVED = ['model', 'messages', 'stream', 'n']
 export const reservedIn = (extra: Fields): string[] => RESERVED.filter((name) => name in extra)
 
 /** Applies changes to the body that a provider package has made. */
-export function changePackagedBody(body: Fields, changes: ReadonlySet<Change>): Fields {
-  const names = new Set([...changes].flatMap((change) => (change.startsWith('omit:') ? change.slice(5) : [])))
+export function changePackagedBody(body: Fields, changes: Changes): Fields {
+  const names = new Set(valuesOf('omit', changes))
   return {
     ...(names.size ? withoutFields(body, names) : body),
     ...limitsIn(body, changes),
@@ -30,7 +30,7 @@ export function changePackagedBody(body: Fields, changes: ReadonlySet<Change>): 
 const LIMITS = ['max_tokens', 'max_completion_tokens', 'max_output_tokens']
 
 /** Returns the limits of the answer in a body, lowered by changes. */
-function limitsIn(body: Fields, changes: ReadonlySet<Change>): Fields {
+function limitsIn(body: Fields, changes: Changes): Fields {
   const affordable = numberOf('afford', changes)
   const limits = [affordable, numberOf('max_tokens', changes), numberOf('answer', changes)]
   const most = Math.min(...limits.map((limit) => limit ?? Number.POSITIVE_INFINITY))
@@ -43,10 +43,10 @@ function limitsIn(body: Fields, changes: ReadonlySet<Change>): Fields {
 /** Google's documented signature for calls that another model has made. */
 const UNCHECKED = 'skip_thought_signature_validator'
 
-const signs = (changes: ReadonlySet<Change>): boolean => changes.has('signatures') || changes.has('signatures:here')
+const signs = (changes: Changes): boolean => changes.has('signatures') || changes.has('signatures:here')
 
 /** Signs the calls of a message of Google's API, and replaces wrong signatures. */
-function withSignatures(content: unknown, changes: ReadonlySet<Change>): unknown {
+function withSignatures(content: unknown, changes: Changes): unknown {
   const { parts, ...rest } = asObject(content)
   const isWrong = changes.has('signatures:here')
   const signed = asList(parts).map((part) => {
@@ -63,10 +63,8 @@ const omitted = (value: unknown, names: ReadonlySet<string>): unknown =>
   isObject(value) ? Object.fromEntries(Object.entries(value).filter(([name]) => !names.has(name))) : value
 
 /** Leaves out fields of the parts of Google's contents, and of the calls and results in them. */
-function withoutPartFields({ contents }: Fields, changes: ReadonlySet<Change>): Fields {
-  const names = new Set(
-    [...changes].flatMap((change) => (change.startsWith('parts:') ? camelCased(change.slice(6)) : [])),
-  )
+function withoutPartFields({ contents }: Fields, changes: Changes): Fields {
+  const names = new Set(valuesOf('parts', changes).map(camelCased))
   if (!names.size) return {}
   const omit = (value: unknown) => omitted(value, names)
   const changed = asList(contents).map((content) => {
@@ -145,7 +143,7 @@ function withoutFields(body: Fields, names: ReadonlySet<string>): Fields {
 }
 
 /** Merges fields into the body of a request to an OpenAI-compatible server, and applies changes. */
-export function changeBody(body: Fields, extra: Fields, changes: ReadonlySet<Change>): Fields {
+export function changeBody(body: Fields, extra: Fields, changes: Changes): Fields {
   const changed: Record<string, unknown> = { ...body, ...extra }
   for (const name of RESERVED) changed[name] = body[name]
   if (changes.has('stream')) changed.stream = false
@@ -161,7 +159,7 @@ export function changeBody(body: Fields, extra: Fields, changes: ReadonlySet<Cha
   return { ...changed, ...limitsIn(changed, changes) }
 }
 
-function changeMessages(messages: readonly Fields[], changes: ReadonlySet<Change>): readonly Fields[] {
+function changeMessages(messages: readonly Fields[], changes: Changes): readonly Fields[] {
   let changed = messages
   if (changes.has('add_reasoning')) changed = changed.map(withReasoning)
   if (changes.has('empty_content')) changed = changed.map((message) => ({ ...message, content: message.content ?? '' }))

@@ -8,43 +8,10 @@ import type {
 } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import { plainSchema } from '../models/tool-schemas.ts'
+import { type Change, type Changes, numberOf, refusesTools, valuesOf } from './change.ts'
 import { isBlocked } from './history.ts'
 
 // Leaves the parts of a request that a provider rejects by name out of the next one (contract-2.md section 2.1).
-
-/**
- * A change of the requests to one model:
- * - `stream_options`, `temperature` and other fields: omit the body field or the setting.
- * - `stream`: ask for the whole answer at once.
- * - `omit:<field>`: leave out a field, or the header `anthropic-beta`, that a provider package adds by itself.
- * - `max_tokens:<number>`: lower the limit of the answer to that of the model. `answer:<number>`: lower it to what the
- *   context window has left beside this prompt. `afford:<number>`: set it to what the credit of the account pays.
- * - `max_completion_tokens`: use this name for the answer limit.
- * - `no_effort`: turn reasoning off where tools are offered.
- * - `system`: move the system prompt into the first user message. `instructions`: into OpenAI's field of that name.
- * - `plain_content`: send texts as such, not as lists of parts.
- * - `parts:<field>`: leave out a field of earlier messages that Google's server does not know.
- * - `files`: send only the names of all files. `files:<digest>,<digest>`: only of these, which the provider could not
- *   read. `large_files:<digest>,<digest>`: of these, with which the request is too large. `latest_files:<number>`: of all
- *   but the last ones. `documents`: of PDF files.
- *   `pictures_apart`: send the pictures in results of tools as a user's.
- * - `reasoning`: omit earlier reasoning; `reasoning:here` in this run only. `add_reasoning`: give earlier answers
- *   without any an empty one. `signatures`: give earlier calls without a signature the one that Google does not check;
- *   `signatures:here` all calls, in this run only.
- * - `empty_content`: give earlier calls an empty text beside them, `blank_content` a blank. `tool_names`: name the tool
- *   of each result. `calls:here`: leave earlier calls out of this run, which offers no tools. `calls_alone`: leave out the
- *   texts beside earlier calls. `plain_references`: write `ref` for `$ref` in results, which Google's servers would look
- *   up. `single_calls`: send calls that were made at once as if they followed each other.
- * - `after_block`: leave the turns up to the last blocked one out of this run, which a content filter has blocked, too.
- * - `output`, `output:schema`: ask for the form of the answer in the prompt, because the provider supports no schema,
- *   or not this one.
- * - `plain_names`: write underscores for hyphens in the names of tools.
- * - `tools`: offer no tools; `tools:here` in this run only, `tools:flag` too, because its server needs another flag.
- *   `tools:<number>`: offer only the first ones. `schemas`: describe the inputs of all tools in the plainest form,
- *   `older_parameters` in Google's field of before, `empty_inputs` without those that are empty. `schema:<tool>`: omit
- *   the tool's input schema. `tool:<tool>`: omit the tool.
- */
-export type Change = string
 
 /** Returns whether a prompt has parts of these types, from a message on. */
 export const hasParts = (prompt: LanguageModelV4Prompt, types: readonly string[], from = 0): boolean =>
@@ -73,34 +40,12 @@ export function isOption(field: string, { providerOptions = {} }: ModelSettings)
   return plain(JSON.stringify(providerOptions)).includes(plain(field))
 }
 
-/** Returns whether the answer's form is asked for in the prompt instead of a field of the request. */
-export const refusesOutput = (changes: ReadonlySet<Change>): boolean =>
-  changes.has('output') || changes.has('output:schema')
-
-/** Returns whether no tools are offered. */
-const refusesTools = (changes: ReadonlySet<Change>): boolean =>
-  ['tools', 'tools:here', 'tools:flag'].some((change) => changes.has(change))
-
-/** Returns whether a change applies to every request to the model rather than to one request's contents. */
-export const isOfModel = (change: Change): boolean =>
-  !/^(?:schema|tool|files|large_files|output|answer|afford|reasoning|signatures|calls):/.test(change) &&
-  change !== 'schemas' &&
-  change !== 'after_block' &&
-  change !== 'tools:here' &&
-  change !== 'tools:flag' &&
-  change !== 'maxOutputTokens'
-
-/** Returns whether a change applies to the next turns of the session, which send the files again. */
-export const isOfSession = (change: Change): boolean => /^(?:large_)?files:/.test(change)
-
-/** Returns the digests of the files that changes of this name leave out. */
-const refusedBy = (name: string, changes: ReadonlySet<Change>): ReadonlySet<string> =>
-  new Set(
-    [...changes].flatMap((change) => (change.startsWith(`${name}:`) ? change.slice(name.length + 1).split(',') : [])),
-  )
+/** Returns the digests of the files that changes with this name leave out. */
+const refusedBy = (name: string, changes: Changes): ReadonlySet<string> =>
+  new Set(valuesOf(name, changes).flatMap((digests) => digests.split(',')))
 
 /** Applies changes to a prompt. */
-export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet<Change>): LanguageModelV4Prompt {
+export function changePrompt(prompt: LanguageModelV4Prompt, changes: Changes): LanguageModelV4Prompt {
   if (!changes.size) return prompt
   let changed = changes.has('after_block') ? afterBlock(prompt) : prompt
   const most = numberOf('latest_files', changes)
@@ -123,16 +68,8 @@ export function changePrompt(prompt: LanguageModelV4Prompt, changes: ReadonlySet
  * Moves the system prompt into the first question for models without a system role. Applied last, because shortening
  * removes the oldest questions.
  */
-export const changeSystem = (prompt: LanguageModelV4Prompt, changes: ReadonlySet<Change>): LanguageModelV4Prompt =>
+export const changeSystem = (prompt: LanguageModelV4Prompt, changes: Changes): LanguageModelV4Prompt =>
   changes.has('system') ? withoutSystem(prompt) : prompt
-
-/** Returns the smallest number that changes of this name state; null without one. */
-export function numberOf(name: string, changes: ReadonlySet<Change>): number | null {
-  const numbers = [...changes].flatMap((change) =>
-    change.startsWith(`${name}:`) ? Number(change.slice(name.length + 1)) : [],
-  )
-  return numbers.length ? Math.min(...numbers) : null
-}
 
 /** Leaves out the turns up to the last one that a content filter has blocked. */
 function afterBlock(prompt: LanguageModelV4Prompt): LanguageModelV4Prompt {
@@ -253,7 +190,7 @@ function withoutSystem(prompt: LanguageModelV4Prompt): LanguageModelV4Prompt {
 /** Applies changes to the offered tools. */
 export function changeTools(
   tools: readonly LanguageModelV4FunctionTool[],
-  changes: ReadonlySet<Change>,
+  changes: Changes,
 ): LanguageModelV4FunctionTool[] {
   if (!changes.size) return [...tools]
   if (refusesTools(changes)) return []
@@ -270,5 +207,7 @@ export function changeTools(
 }
 
 /** Applies changes to the settings of a model. */
-export const changeSettings = (settings: ModelSettings, changes: ReadonlySet<Change>): ModelSettings =>
-  changes.size === 0 ? settings : Object.fromEntries(Object.entries(settings).filter(([name]) => !changes.has(name)))
+export const changeSettings = (settings: ModelSettings, changes: Changes): ModelSettings =>
+  changes.size === 0
+    ? settings
+    : Object.fromEntries(Object.entries(settings).filter(([name]) => !changes.has(name as Change)))
