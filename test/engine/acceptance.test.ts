@@ -1,6 +1,8 @@
-import { expect, test } from 'vitest'
+import { Connection } from 'pg'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { overrideMembers } from '../../src/db/override-members.ts'
 import type { Engine } from '../../src/executions/engine/engine.ts'
+import { onPostgres } from '../support/postgres-shared.ts'
 import { violations } from './invariants.ts'
 import { type Lab, PLAIN, startLab } from './lab.ts'
 
@@ -79,4 +81,25 @@ test('a run whose acceptance fails asks no model, and leaves no row and no used 
   expect(await engine.accept(await requestOf(lab))).toMatchObject({ status: 'running' })
   await lab.idle()
   await engine.drain()
+})
+
+test.runIf(onPostgres)('runs that end together share statements that PostgreSQL keeps prepared', async () => {
+  await using lab = await startLab()
+  const together = Promise.withResolvers<void>()
+  lab.model.fallback = { tokens: ['one ', together.promise] }
+  await Promise.all(Array.from({ length: 32 }, () => lab.run()))
+  await expect.poll(() => lab.model.requests.length).toBe(32)
+
+  type Statement = { text: string; name: string }
+  const wire = Connection.prototype as unknown as { parse: (statement: Statement) => void }
+  const { parse } = wire
+  onTestFinished(() => void Object.assign(wire, { parse }))
+  wire.parse = vi.fn(function (this: unknown, statement: Statement) {
+    parse.call(this, statement)
+  })
+  together.resolve()
+  await lab.idle()
+  const ends = vi.mocked(wire.parse).mock.calls.filter(([{ text }]) => text.includes('"part7" AS (UPDATE "Execution"'))
+  expect(ends.map(([{ name }]) => name)).toEqual(ends.map(() => expect.stringMatching(/^muster_/)))
+  expect(ends).not.toEqual([])
 })

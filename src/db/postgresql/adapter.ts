@@ -203,7 +203,7 @@ const SHARE = 0.9
  * plan of each in memory.
  */
 const MAX_PREPARED = 500
-const MAX_LENGTH = 8192
+const MAX_LENGTH = 16_384
 
 /** Statements without parameters that many transactions have. */
 const CONTROL = /^(?:BEGIN|COMMIT|SET LOCAL lock_timeout)\b/

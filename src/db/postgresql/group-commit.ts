@@ -7,6 +7,12 @@ import { BEGIN, COMMIT, type Prepare, sendCommit, sendWhole } from './transactio
 /** Maximum number of groups that are executed at once. */
 const MAX_GROUPS = 2
 /**
+ * A group costs almost the same for few members as for many, and groups wait for each other's rows. So fewer than
+ * {@link MIN_MORE} members wait for the group before theirs, up to a time (ms).
+ */
+const MIN_MORE = 8
+const MAX_WAIT = 20
+/**
  * Maximum number of members of a group, and maximum length of its values, beyond which no member joins (characters).
  */
 const MAX_MEMBERS = 16
@@ -31,6 +37,8 @@ type Member = PromiseWithResolvers<void> & { statements: readonly Statement[]; l
 export function createGroupCommit({ take, give }: Connections, prepare: Prepare, pooled: boolean) {
   const waiting: Member[] = []
   let executing = 0
+  /** Number of groups that are executed and have begun less than {@link MAX_WAIT} ago. */
+  let recent = 0
   let isScheduled = false
 
   async function execute(members: readonly Member[]): Promise<void> {
@@ -69,9 +77,15 @@ export function createGroupCommit({ take, give }: Connections, prepare: Prepare,
 
   function start(): void {
     isScheduled = false
-    while (waiting.length && executing < MAX_GROUPS) {
+    while (waiting.length && executing < MAX_GROUPS && (!recent || waiting.length >= MIN_MORE)) {
+      const execution = execute(nextGroup())
+      recent++
+      void raceTimeout(execution, MAX_WAIT).then(() => {
+        recent--
+        start()
+      })
       executing++
-      void raceTimeout(execute(nextGroup()), PATIENCE).then(() => {
+      void raceTimeout(execution, PATIENCE).then(() => {
         executing--
         start()
       })
