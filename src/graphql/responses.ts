@@ -1,5 +1,5 @@
 import { type ExecutionResult, GraphQLError, type GraphQLSchema, getOperationAST, Kind } from 'graphql'
-import { getSSEProcessor, isAsyncIterable, mapAsyncIterator, type Plugin, processRegularResult } from 'graphql-yoga'
+import { isAsyncIterable, mapAsyncIterator, type Plugin, processRegularResult } from 'graphql-yoga'
 import { AppError, toAppError, toBody } from '../errors.ts'
 import { sizeOf } from '../lib/page.ts'
 import { explain } from './input-errors.ts'
@@ -7,8 +7,8 @@ import { answerTooLong, LIMITS, TOO_MUCH } from './limits.ts'
 import type { GraphQLRequest } from './requests.ts'
 
 /**
- * Returns errors with the contract's messages and fields. A client that accepts no supported media type gets JSON, or
- * server-sent events for a stream. Multipart is not offered, because no response comes in parts.
+ * Returns errors with the contract's messages and fields. A client that accepts no supported media type gets JSON, and a
+ * refusal of a subscription. Multipart is not offered, because no response comes in parts.
  */
 export const useResponses = (schema: GraphQLSchema): Plugin<Pick<GraphQLRequest, 'answer'>, GraphQLRequest> => ({
   onExecute({ args: { document, operationName, contextValue } }) {
@@ -17,8 +17,13 @@ export const useResponses = (schema: GraphQLSchema): Plugin<Pick<GraphQLRequest,
   onResultProcess({ request, result, setResult, resultProcessor, setResultProcessor, serverContext }) {
     const answer = (one: ExecutionResult) => toAnswer(schema, one, serverContext)
     if (isAsyncIterable(result)) {
-      if (!resultProcessor) setResultProcessor(getSSEProcessor(), 'text/event-stream')
-      setResult(mapAsyncIterator(result, answer))
+      if (resultProcessor) return setResult(mapAsyncIterator(result, answer))
+      // Apollo's HttpLink accepts parts alone, and would wait for ever for the end of the events.
+      void result[Symbol.asyncIterator]().return?.()
+      const json = ['application/graphql-response+json', 'application/json'] as const
+      const accept = request.headers.get('accept') ?? ''
+      setResultProcessor(processRegularResult, json.find((type) => accept.includes(type)) ?? json[1])
+      setResult(answer({ errors: [new GraphQLError(NO_EVENTS, { extensions: { detail: USE_EVENTS } })] }))
     } else if (!Array.isArray(result)) {
       const multipart =
         resultProcessor !== processRegularResult && /multipart/i.test(request.headers.get('accept') ?? '')
@@ -27,6 +32,10 @@ export const useResponses = (schema: GraphQLSchema): Plugin<Pick<GraphQLRequest,
     }
   },
 })
+
+const NO_EVENTS = 'Subscriptions need a client that accepts server-sent events'
+const USE_EVENTS =
+  'Send the header Accept: text/event-stream, as the library graphql-sse does. In Apollo Client, make a link with it.'
 
 function toAnswer(schema: GraphQLSchema, result: ExecutionResult, request: GraphQLRequest): ExecutionResult {
   request.answer.size = 0

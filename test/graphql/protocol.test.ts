@@ -99,6 +99,22 @@ describe('GraphQL over HTTP', () => {
     },
   )
 
+  // Of HttpLink of Apollo Client 4 and 3, which would wait for the end of the events.
+  test.each([
+    [
+      'multipart/mixed;boundary=graphql;subscriptionSpec=1.0,application/graphql-response+json,application/json;q=0.9',
+      400,
+    ],
+    ['multipart/mixed;boundary=graphql;subscriptionSpec=1.0,application/json', 200],
+  ])('refuses a subscription of a client that accepts no server-sent events (%s)', async (Accept, status) => {
+    const response = await post(server, { query: 'subscription { taskChanges { id } }' }, { headers: { Accept } })
+    expect(response.status).toBe(status)
+    expect(Accept).toContain(response.headers.get('content-type')?.split(';')[0])
+    expect(await response.json()).toMatchObject({
+      errors: [{ message: expect.stringContaining('server-sent events'), extensions: { code: 'invalid_value' } }],
+    })
+  })
+
   test('refuses mutations over GET, and other methods altogether', async () => {
     const query = encodeURIComponent('mutation { deleteAgent(id: "x") { message } }')
     const headers = { Authorization: `Bearer ${server.token}` }
