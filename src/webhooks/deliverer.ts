@@ -154,7 +154,9 @@ export function createDeliverer(deps: Deps, pushBody: PushBody): Deliverer {
     // Without readers and deliveries no polling is necessary, because the first new reader publishes a notice.
     setInterval(() => void (isWanted && tickLater()), INTERVAL),
     setInterval(() => {
-      forget().catch((error) => log.error({ err: error }, 'failed to remove old events, retrying'))
+      forget().catch(
+        (error) => stopping.signal.aborted || log.error({ err: error }, 'failed to remove old events, retrying'),
+      )
     }, RETENTION_INTERVAL),
   ]
 

@@ -159,7 +159,7 @@ test('after a database that hung without an error, live servers renew their leas
   expect(recovered).toEqual([])
   lab.clock.advance(3_000)
   await expect.poll(() => recovered).toEqual([row.id])
-  maintenance.stop()
+  await maintenance.stop()
 })
 
 test('a hanging heartbeat does not delay the next one, and takes no lease back later', async () => {
@@ -187,8 +187,7 @@ test('a hanging heartbeat does not delay the next one, and takes no lease back l
   const later = lab.clock.now().getTime()
   const leaseUntil = async () => (await lab.row(row.id)).leaseUntil!.getTime()
   await expect.poll(leaseUntil).toBeGreaterThan(later)
-  maintenance.stop()
   answered.resolve()
-  await hung
+  await maintenance.stop()
   expect(await leaseUntil()).toBeGreaterThan(later)
 })

@@ -1,10 +1,11 @@
+import { setImmediate } from 'node:timers/promises'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { createCompaction } from '../../src/executions/engine/events/compaction.ts'
 import type { ExecutionEvent } from '../../src/executions/engine/events/events.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { openStream } from '../support/sse.ts'
-import { ended, followed, type Lab, nextTurn, startLab } from './lab.ts'
+import { ended, followed, type Lab, maintenanceOf, nextTurn, startLab } from './lab.ts'
 
 const DAY = 24 * 60 * 60 * 1_000
 const MINUTE = 60_000
@@ -177,6 +178,23 @@ test.runIf(onPostgres)('PostgreSQL vacuums a table that has grown before its aut
     return rows()
   }
   await expect.poll(looked).toEqual([{ rows: expect.toSatisfy((count) => count > 1_000) }])
+})
+
+test('a stop waits for the maintenance in progress, whose failure is then not logged', async () => {
+  await using lab = await startLab()
+  const { promise, reject } = Promise.withResolvers<void>()
+  const logged: object[] = []
+  const log = Object.assign(Object.create(lab.server.service.deps.log), {
+    error: (facts: object) => logged.push(facts),
+  })
+  const maintenance = maintenanceOf(lab, { compact: () => promise, log })
+  await maintenance.start(false)
+  vi.advanceTimersByTime(SECOND)
+  const stopping = maintenance.stop()
+  expect(await Promise.race([stopping, setImmediate('waiting')])).toBe('waiting')
+  reject(new Error('The pool is closed.'))
+  await stopping
+  expect(logged).toEqual([])
 })
 
 const WORDS = 20

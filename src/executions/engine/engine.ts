@@ -102,7 +102,10 @@ const NOTHING = {
 
 /** Maximum time a cancel request waits for the run to end before it responds (ms). */
 const CANCEL_PATIENCE = 5_000
-/** Maximum time that shutdown waits for the last runs to stop, and again for the lease release to be stored (ms). */
+/**
+ * Maximum time that shutdown waits for the last runs to stop, for maintenance, and for the lease release to be stored,
+ * each (ms).
+ */
 const HAND_BACK_PATIENCE = 1_000
 
 /** Creates the engine of this process. It does nothing until it is started. */
@@ -352,7 +355,7 @@ export function createEngine(deps: EngineDeps): Engine {
       eventLog.dismiss()
       for (const id of live.ids()) live.stop(id, 'drained')
       await live.quiet(AbortSignal.timeout(HAND_BACK_PATIENCE))
-      maintenance.stop()
+      await raceTimeout(maintenance.stop(), HAND_BACK_PATIENCE)
       for (const unsubscribe of subscriptions) unsubscribe()
       notices.stop()
       await raceTimeout(handBack(), HAND_BACK_PATIENCE)

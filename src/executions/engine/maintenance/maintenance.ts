@@ -53,6 +53,7 @@ export function createMaintenance(deps: MaintenanceDeps) {
   const { settings, db, clock, log, pause, owner } = deps
   const heartbeatInterval = settings.LEASE_DURATION / 3
   const timers: NodeJS.Timeout[] = []
+  const inProgress = new Set<Promise<void>>()
   let stopped = false
   /** Last time the database was unavailable or slow. */
   let awayAt = Number.NEGATIVE_INFINITY
@@ -200,18 +201,25 @@ export function createMaintenance(deps: MaintenanceDeps) {
   /** Repeats a task with at most `atOnce` concurrent executions. Logs failures and tries again. */
   function every(interval: number, action: string, task: () => Promise<void>, atOnce = 1): void {
     let busy = 0
-    const timer = setInterval(async () => {
+    const run = async () => {
+      // After the stop, the database may be closed, and other servers do the rest.
+      await task().catch((error) => stopped || log.error({ err: error }, `failed to ${action}, retrying`))
+      busy--
+    }
+    const timer = setInterval(() => {
       if (busy === atOnce) return
       busy++
-      await task().catch((error) => log.error({ err: error }, `failed to ${action}, retrying`))
-      busy--
+      const running = run().finally(() => inProgress.delete(running))
+      inProgress.add(running)
     }, interval)
     timers.push(timer)
   }
 
-  function stop(): void {
+  /** Starts no further tasks, and waits for those in progress. */
+  async function stop(): Promise<void> {
     stopped = true
     for (const timer of timers) clearInterval(timer)
+    await Promise.all(inProgress)
   }
 
   return {
