@@ -2,10 +2,13 @@ import { useQuery } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
 import { Bot, FolderOpen, type LucideIcon, MessageSquare, SquarePen, Target } from 'lucide-react'
 import { useState } from 'react'
+import type { Output } from './api.ts'
 import { fits, useCombobox } from './components/combobox.ts'
 import { Dialog } from './components/dialog.tsx'
+import { MAX_SEARCH } from './components/search.tsx'
 import { useFoundAgents } from './features/agents/names.ts'
 import { isUntouched } from './features/chat/chat-list.tsx'
+import { useSettled } from './lib/settled.ts'
 import { GROUPS, OF_ADMINS, SETTINGS } from './navigation.ts'
 import { query } from './queries.ts'
 import { useIsAdmin } from './session.ts'
@@ -17,18 +20,33 @@ type Item = { key: string; label: string; kind: string; icon: LucideIcon; go: ()
 
 const MAX_ITEMS = 50
 
+/** The chats that people have had, the newest first. */
+function useFoundChats(text = '') {
+  const search = useSettled(text)
+  const { data } = useQuery(query('chats.list', { mission: false, limit: MAX_ITEMS, ...(search && { search }) }))
+  return (search === text && data?.chats.filter((chat) => !isUntouched(chat))) || []
+}
+
 /** Finds pages, agents, chats, missions and spaces by a few letters. */
 export default function Palette({ onClose }: { onClose: () => void }) {
   const navigate = useNavigate()
   const [text, setText] = useState('')
   const isAdmin = useIsAdmin()
   const { agents } = useFoundAgents()
-  const searched = useFoundAgents(text.trim()).agents.filter(({ id }) => !agents.some((agent) => agent.id === id))
-  const chats = useQuery(query('chats.list', { mission: false, limit: 1000 }))
+  const moreAgents = useFoundAgents(text.trim()).agents
+  const chats = useFoundChats()
+  const moreChats = useFoundChats(text.trim())
   const missions = useQuery(query('missions.list', { limit: 200 }))
   const spaces = useQuery(query('spaces.list', { limit: 200 }))
 
-  const toItem = ({ id, name }: { id: string; name: string }): Item => ({
+  const toChat = ({ id, title }: Output<'chats.list'>['chats'][number]): Item => ({
+    key: id,
+    label: title,
+    kind: t.chat,
+    icon: MessageSquare,
+    go: () => navigate({ to: '/chats/$chatId', params: { chatId: id } }),
+  })
+  const toAgent = ({ id, name }: { id: string; name: string }): Item => ({
     key: id,
     label: name,
     kind: t.agent,
@@ -48,16 +66,8 @@ export default function Palette({ onClose }: { onClose: () => void }) {
         icon: SETTINGS.icon,
         go: () => navigate({ to: SETTINGS.to, params: { section } }),
       })),
-    ...agents.map(toItem),
-    ...(chats.data?.chats ?? [])
-      .filter((chat) => !isUntouched(chat))
-      .map(({ id, title }) => ({
-        key: id,
-        label: title,
-        kind: t.chat,
-        icon: MessageSquare,
-        go: () => navigate({ to: '/chats/$chatId', params: { chatId: id } }),
-      })),
+    ...agents.map(toAgent),
+    ...chats.map(toChat),
     ...(missions.data?.missions ?? []).map(({ id, title }) => ({
       key: id,
       label: title,
@@ -72,11 +82,15 @@ export default function Palette({ onClose }: { onClose: () => void }) {
       icon: FolderOpen,
       go: () => navigate({ to: '/spaces/$spaceId', params: { spaceId: id } }),
     })),
-    // They arrive last, and move no other item under the pointer.
-    ...searched.map(toItem),
   ]
-  const found = items.filter(({ label, kind }) => fits(`${label} ${kind}`, text)).slice(0, MAX_ITEMS)
-  const { setAt, field, listbox, optionOf } = useCombobox(found, ({ go }) => {
+  const found = items.filter(({ label, kind }) => fits(`${label} ${kind}`, text))
+  // These arrive last, and move no other item under the pointer.
+  const known = new Set(found.map(({ key }) => key))
+  const more = [...moreAgents.map(toAgent), ...moreChats.map(toChat)].filter(
+    ({ key }) => text.trim() && !known.has(key),
+  )
+  const shown = [...found, ...more].slice(0, MAX_ITEMS)
+  const { setAt, field, listbox, optionOf } = useCombobox(shown, ({ go }) => {
     onClose()
     go()
   })
@@ -91,6 +105,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
         autoFocus
         className="field mb-3 text-base"
         placeholder={t.placeholder}
+        maxLength={MAX_SEARCH}
         value={text}
         onChange={({ target }) => {
           setText(target.value)
@@ -98,7 +113,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
         }}
       />
       <div role="listbox" {...listbox} aria-label={t.results} className="max-h-[50vh] overflow-y-auto">
-        {found.map((item) => (
+        {shown.map((item) => (
           <div
             key={item.key}
             role="option"
@@ -110,7 +125,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
             <span className="shrink-0 text-soft text-xs">{item.kind}</span>
           </div>
         ))}
-        {!found.length && <p className="px-2.5 py-4 text-soft">{t.nothing}</p>}
+        {!shown.length && <p className="px-2.5 py-4 text-soft">{t.nothing}</p>}
       </div>
     </Dialog>
   )

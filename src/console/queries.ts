@@ -83,18 +83,19 @@ export const pages = <Name extends Path>(name: Name, input: Input<Name>, limit =
 const MAX_PAGE = 1_000
 
 /** A query of all pages of a list. */
-export const allPages = <Name extends Path>(name: Name) =>
+export const allPages = <Name extends Path>(name: Name, input = {} as Input<Name>) =>
   queryOptions<Output<Name>[]>({
-    queryKey: [name, 'all'],
+    queryKey: [name, input, 'all'],
     queryFn: async ({ signal }) => {
       const all: Output<Name>[] = []
       for (let cursor: string | null | undefined; cursor !== null; ) {
-        const page = await callQuery(name, { limit: MAX_PAGE, cursor } as Input<Name>, signal)
+        const page = await callQuery(name, { ...(input as object), limit: MAX_PAGE, cursor } as Input<Name>, signal)
         all.push(page)
         cursor = (page as { nextCursor?: string | null }).nextCursor ?? null
       }
       return all
     },
+    placeholderData: keepPreviousData,
   })
 
 /**

@@ -53,14 +53,14 @@ const root = createRootRoute({ component: Shell, errorComponent: Failed, notFoun
 const getParentRoute = () => root
 
 const routes = [
-  createRoute({ getParentRoute, path: '/', validateSearch: only('agent', 'list'), component: NewChat }),
+  createRoute({ getParentRoute, path: '/', validateSearch: only('agent', 'list', 'search'), component: NewChat }),
   createRoute({
     getParentRoute,
     path: '/chats',
-    validateSearch: only('list'),
+    validateSearch: only('list', 'search'),
     component: lazyRouteComponent(() => loadPage(() => import('./features/chat/all-chats.tsx')), 'AllChats'),
   }),
-  createRoute({ getParentRoute, path: '/chats/$chatId', validateSearch: only('list'), component: ChatPage }),
+  createRoute({ getParentRoute, path: '/chats/$chatId', validateSearch: only('list', 'search'), component: ChatPage }),
   createRoute({
     getParentRoute,
     path: '/agents',
@@ -127,13 +127,13 @@ const routes = [
   createRoute({
     getParentRoute,
     path: '/skills',
-    validateSearch: only('skill'),
+    validateSearch: only('skill', 'search'),
     component: lazyRouteComponent(() => loadPage(() => import('./features/skills/skills.tsx')), 'Skills'),
   }),
   createRoute({
     getParentRoute,
     path: '/mcps',
-    validateSearch: only('mcp', 'connection'),
+    validateSearch: only('mcp', 'connection', 'search'),
     component: lazyRouteComponent(() => loadPage(() => import('./features/mcps/mcps.tsx')), 'Mcps'),
   }),
   createRoute({

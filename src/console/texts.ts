@@ -111,6 +111,8 @@ export const texts = {
   mcp: 'MCP server',
   search: 'Search',
   searchIn: (list: string) => `Search: ${list}`,
+  noMatch: 'Nothing fits',
+  noMatchText: 'Try another word.',
   typeToSearch: 'Type to search',
   typeForMore: 'These are the first. Type to find others.',
   toolModes: {

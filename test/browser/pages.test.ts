@@ -539,13 +539,45 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     }
   })
 
-  it('have a palette that finds agents, also private ones, by the keyboard alone', async () => {
+  it('search chats, skills and MCP servers, and keep the text in the address', async () => {
+    await request(server, 'POST', '/api/v1/chats', { body: { title: 'Harbour plans' } })
+    await request(server, 'POST', '/api/v1/mcps', { body: { name: 'Calculator', url: 'https://mcp.example.com' } })
+    const { page } = await visit(browser, owner, '/app/chats')
+    for (const [path, list, text, wanted, other] of [
+      ['chats', 'Chats', 'HARB', 'Harbour plans', 'Hello'],
+      ['skills', 'Skills', 'brief', 'Research Brief', 'Code Review'],
+      ['mcps', 'MCP servers', 'calcu', 'Calculator', 'declared'],
+    ] as const) {
+      await page.goto(`/app/${path}`)
+      const main = page.locator('main')
+      const row = (name: string) => main.locator('ul').getByText(name, { exact: true })
+      await row(other).first().waitFor()
+      await page.getByLabel(`Search: ${list}`).fill(text)
+      await row(other).first().waitFor({ state: 'detached' })
+      expect(new URL(page.url()).search).toBe(`?search=${text}`)
+      await row(wanted).first().click()
+      await page.waitForURL(new RegExp(`/${path}.+search=${text}`))
+      await page.goBack()
+      await page.waitForURL(`**/app/${path}?search=${text}`)
+      await page.reload()
+      await row(wanted).first().waitFor()
+      await page.getByLabel(`Search: ${list}`).fill('absent')
+      await main.getByRole('status').getByText('Nothing fits').waitFor()
+    }
+    await leave(page)
+  })
+
+  it('have a palette that finds chats and agents, also private ones, by the keyboard alone', async () => {
+    await request(server, 'POST', '/api/v1/chats', { body: { title: 'An old traite\u0301' } })
     const { page } = await visit(browser, owner, '/app/agents?show=public')
     await page.getByText('Agents that other organizations make public appear here.').waitFor()
     await page.keyboard.press('Control+k')
     await page.getByRole('combobox').waitFor()
     await page.keyboard.type('secretary')
     await page.getByRole('option', { name: 'Secretary' }).waitFor()
+    // The server alone finds it: the accent of its title is a character of its own.
+    await page.getByRole('combobox').fill('old TRAITÉ')
+    await page.getByRole('option', { name: 'An old traite\u0301' }).waitFor()
     await page.getByRole('combobox').fill('ada agent')
     await page.getByRole('option', { name: 'Ada' }).waitFor()
     await page.keyboard.press('Enter')

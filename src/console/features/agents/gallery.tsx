@@ -1,11 +1,11 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { Bot, MessageSquare, Plus } from 'lucide-react'
-import { useDeferredValue, useEffect, useState } from 'react'
 import { Avatar, Badge } from '../../components/badge.tsx'
 import { buttonClass } from '../../components/button.tsx'
 import { More } from '../../components/more.tsx'
 import { Choice, Empty, Loaded, Page } from '../../components/page.tsx'
+import { NoMatch, SearchField, useSearching } from '../../components/search.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { pages, WATCHED } from '../../queries.ts'
 import { texts } from '../../texts.ts'
@@ -52,15 +52,9 @@ type Show = keyof typeof SHOWS
 /** All agents that the person can use, as cards. */
 export function Gallery() {
   const navigate = useNavigate({ from: '/agents' })
-  const { search: given = '', show: wanted = 'all' } = useSearch({ from: '/agents' })
+  const { show: wanted = 'all' } = useSearch({ from: '/agents' })
   const show: Show = Object.hasOwn(SHOWS, wanted) ? (wanted as Show) : 'all'
-  const [text, setText] = useState(given)
-  const search = useDeferredValue(text.trim())
-  useEffect(() => {
-    void navigate({ search: (before) => ({ ...before, search: search || undefined }), replace: true })
-  }, [search, navigate])
-
-  const filter = search ? { search } : {}
+  const { filter, field } = useSearching()
   const own = useInfiniteQuery({
     ...pages('agents.list', { ...filter, owner: 'me' }),
     ...WATCHED,
@@ -85,14 +79,7 @@ export function Gallery() {
       }
     >
       <div className="mb-4 flex flex-wrap items-center gap-2">
-        <input
-          type="search"
-          aria-label={texts.search}
-          placeholder={texts.search}
-          className="field max-w-72"
-          value={text}
-          onChange={({ target }) => setText(target.value)}
-        />
+        <SearchField list={t.title} className="max-w-72" {...field} />
         <Choice
           label={t.show}
           options={SHOWS}
@@ -106,7 +93,7 @@ export function Gallery() {
           // Shared agents of the person are in both lists.
           const cards = [...new Map(all.map((card) => [card.id, card])).values()]
           if (cards.length) return <Cards cards={cards} isForeign={show === 'public'} />
-          if (search) return <Empty icon={Bot} title={t.noMatch} text={t.noMatchText} />
+          if (filter.search) return <NoMatch icon={Bot} />
           if (show === 'public') return <Empty icon={Bot} title={t.noPublicTitle} text={t.noPublicText} />
           return (
             <Empty icon={Bot} title={t.emptyTitle} text={t.emptyText}>

@@ -1,25 +1,13 @@
 import { queryOptions, useQueries, useQuery } from '@tanstack/react-query'
-import { useEffect, useMemo, useState } from 'react'
+import { useMemo } from 'react'
 import { callQuery, type Output, toFailure } from '../../api.ts'
+import { useSettled } from '../../lib/settled.ts'
 import { query } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 
 /** Maximum number of agents in a list of options. The server searches the rest. */
 const MAX_FOUND = 50
-
-/** Time without a further letter after which a text is searched (ms). */
-const TYPING = 200
-
-/** The newest value that has not changed for a moment. */
-function useSettled(value: string): string {
-  const [settled, setSettled] = useState(value)
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(value), TYPING)
-    return () => clearTimeout(timer)
-  }, [value])
-  return settled
-}
 
 /**
  * The first agents of the organization that the person can use, of those with a text if there is one: their own of every

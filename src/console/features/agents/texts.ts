@@ -6,8 +6,6 @@ export const agents = {
   emptyText: 'An agent is a prompt, a model and tools under a name. Create the first one.',
   noPublicTitle: 'No public agents',
   noPublicText: 'Agents that other organizations make public appear here.',
-  noMatch: 'No agent fits',
-  noMatchText: 'Try another word.',
   mine: 'Mine',
   publicOnes: 'Other organizations',
   show: 'Show',

@@ -5,6 +5,7 @@ import type { Output } from '../../api.ts'
 import { buttonClass } from '../../components/button.tsx'
 import { More } from '../../components/more.tsx'
 import { Choice, Loaded } from '../../components/page.tsx'
+import { SearchField, useSearching } from '../../components/search.tsx'
 import { Ago } from '../../components/time.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { everyMs, pages, query } from '../../queries.ts'
@@ -42,8 +43,9 @@ function useList(current: string | undefined): List {
 export function ChatList({ current, isWholePage }: { current?: string; isWholePage?: boolean }) {
   const list = useList(current)
   const navigate = useNavigate()
+  const { filter, field } = useSearching()
   const chats = useInfiniteQuery({
-    ...pages('chats.list', { mission: list === 'missions' }, 40),
+    ...pages('chats.list', { mission: list === 'missions', ...filter }, 40),
     ...everyMs(15_000),
   })
   const missions = useQuery({ ...query('chats.list', { mission: true, limit: 1 }), staleTime: 60_000 })
@@ -71,16 +73,25 @@ export function ChatList({ current, isWholePage }: { current?: string; isWholePa
             }
           />
         )}
+        {(field.value || Boolean(chats.data?.pages[0]?.chats.length)) && (
+          <SearchField list={LISTS[list]} className="mt-2" {...field} />
+        )}
       </div>
       <div className="px-2 pb-4">
         <Loaded query={chats}>
           {({ pages: read }) => {
             const rows = read.flatMap((page) => page.chats).filter((chat) => !isUntouched(chat) || chat.id === current)
-            if (!rows.length) return <p className="px-2 text-soft">{t.noChats}</p>
+            if (!rows.length) {
+              return (
+                <p role="status" className="px-2 text-soft">
+                  {filter.search ? texts.noMatch : t.noChats}
+                </p>
+              )
+            }
             return (
               <ul>
                 {rows.map((chat) => (
-                  <Row key={chat.id} chat={chat} list={list} isCurrent={chat.id === current} />
+                  <Row key={chat.id} chat={chat} search={{ list, ...filter }} isCurrent={chat.id === current} />
                 ))}
               </ul>
             )
@@ -92,14 +103,16 @@ export function ChatList({ current, isWholePage }: { current?: string; isWholePa
   )
 }
 
-function Row({ chat, list, isCurrent }: { chat: Chat; list: List; isCurrent: boolean }) {
+type RowProps = { chat: Chat; search: { list: List; search?: string }; isCurrent: boolean }
+
+function Row({ chat, search, isCurrent }: RowProps) {
   const dot = DOTS[chat.status]
   return (
     <li className="row">
       <Link
         to="/chats/$chatId"
         params={{ chatId: chat.id }}
-        search={{ list }}
+        search={search}
         aria-current={isCurrent ? 'page' : undefined}
         className={cn('block rounded-md px-2.5 py-1.5 hover:bg-hover', isCurrent && 'bg-hover')}
       >

@@ -9,6 +9,7 @@ import { Code } from '../../components/code.tsx'
 import { Dialog } from '../../components/dialog.tsx'
 import { ListPage } from '../../components/list-page.tsx'
 import { Loaded, Problem, Section } from '../../components/page.tsx'
+import { useSearching } from '../../components/search.tsx'
 import { pretty } from '../../lib/format.ts'
 import { pages, query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useMayChange } from '../../session.ts'
@@ -23,16 +24,19 @@ type Mode = Mcp['permissions'][number]['mode']
 export function Mcps() {
   const navigate = useNavigate({ from: '/mcps' })
   const { mcp: opened, connection } = useSearch({ from: '/mcps' })
-  const list = useInfiniteQuery({ ...pages('mcps.list', {}), ...WATCHED })
+  const searching = useSearching()
+  const list = useInfiniteQuery({ ...pages('mcps.list', searching.filter), ...WATCHED })
   useEffect(() => {
     if (connection === 'connected') returnToRun()
   }, [connection])
-  const open = (mcp: string | undefined) => void navigate({ search: { mcp }, replace: mcp === undefined })
+  const open = (mcp: string | undefined) =>
+    void navigate({ search: ({ search }) => ({ search, mcp }), replace: mcp === undefined })
   return (
     <ListPage
       t={t}
       icon={Plug}
       list={list}
+      searching={searching}
       rowsOf={(page) =>
         page.mcps.map((mcp) => (
           <li key={mcp.id} className="relative flex items-center gap-4 px-4 py-3 hover:bg-panel">

@@ -12,6 +12,7 @@ import { Select, TextArea, TextField, Ticks, VisibilitySelect } from '../../comp
 import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { Empty, Loaded, Page, Rows, Section } from '../../components/page.tsx'
+import { NoMatch, SearchField, useSearching } from '../../components/search.tsx'
 import { allPages, query, readNow, useAction, WATCHED } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -29,8 +30,10 @@ export function Skills() {
   const navigate = useNavigate({ from: '/skills' })
   const { skill: opened } = useSearch({ from: '/skills' })
   const [isNew, setIsNew] = useState(false)
-  const list = useQuery({ ...allPages('skills.list'), ...WATCHED })
-  const open = (skill: string | undefined) => void navigate({ search: { skill }, replace: skill === undefined })
+  const { filter, field } = useSearching()
+  const list = useQuery({ ...allPages('skills.list', filter), ...WATCHED })
+  const open = (skill: string | undefined) =>
+    void navigate({ search: ({ search }) => ({ search, skill }), replace: skill === undefined })
   const add = (
     <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
       {t.new}
@@ -38,11 +41,13 @@ export function Skills() {
   )
   return (
     <Page title={t.title} actions={add}>
+      <SearchField list={t.title} className="mb-4 max-w-72" {...field} />
       <Loaded query={list}>
-        {(pages) =>
-          SOURCES.map((source) => {
+        {(pages) => {
+          if (filter.search && !pages[0]?.total) return <NoMatch icon={Boxes} />
+          return SOURCES.map((source) => {
             const skills = pages.flatMap((page) => page.skills[source])
-            if (!skills.length && source !== 'organization') return null
+            if (!skills.length && (filter.search || source !== 'organization')) return null
             return (
               <Section key={source} title={t[source]}>
                 {skills.length ? (
@@ -55,7 +60,7 @@ export function Skills() {
               </Section>
             )
           })
-        }
+        }}
       </Loaded>
       {isNew && (
         <Dialog open onClose={() => setIsNew(false)} title={t.new} as="wide">
