@@ -12,8 +12,8 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
     HOST: { text: 'Address to listen on. `0.0.0.0` accepts other machines: put a proxy that speaks HTTPS before it.' },
     PORT: { text: 'Port to listen on. `0` takes a free one.' },
     PUBLIC_URL: {
-      text: 'Address that clients use. The greeting and the OpenAPI document contain it.',
-      fallback: 'the address it listens on',
+      text: 'Address that clients use. Links, the greeting and the OpenAPI document contain it.',
+      fallback: '`http://localhost:` and the port',
     },
     ALLOWED_HOSTS: {
       text: 'Accepted `Host` names, separated by commas, or `*`. The server answers 421 to others. Health checks and metrics accept every host.',

@@ -86,7 +86,13 @@ export default defineConfig({
     nav: [
       { text: 'Quick start', link: '/quick-start' },
       { text: 'Concepts', link: '/concepts/' },
-      { text: 'Guides', link: '/guides/front-end' },
+      {
+        text: 'Guides',
+        items: [
+          { text: 'Build', link: '/guides/console' },
+          { text: 'Operate', link: '/guides/operating' },
+        ],
+      },
       { text: 'Reference', link: '/reference/settings' },
       { text: 'Architecture', link: '/architecture/' },
     ],
