@@ -54,6 +54,8 @@ const DerivedOfKey = builder.objectRef<z.input<typeof schema.Derived>>('DerivedO
     keys: t.exposeIDList('keys', { description: 'Keys that were created with it or with one of those' }),
     missions: t.exposeIDList('missions', { description: 'Missions last written with one of these keys' }),
     runs: t.exposeIDList('runs', { description: 'Executions under way that one of these keys started' }),
+    invitations: t.exposeIDList('invitations', { description: 'Open invitations that one of these keys created' }),
+    webhooks: t.exposeIDList('webhooks', { description: 'Enabled webhooks that one of these keys created or changed' }),
   }),
 })
 
@@ -87,7 +89,7 @@ builder.mutationFields((t) => ({
     type: DeletePayload,
     args: {
       ...argsFromZod(schema.KeyId),
-      cascade: t.arg.boolean({ description: 'Also revoke keys made with it, pause missions and cancel runs' }),
+      cascade: t.arg.boolean({ description: 'Also end what was made with it: see `derived`' }),
     },
     resolve: async (_, args, { caller }) => {
       const { id, cascade } = args

@@ -8,10 +8,12 @@ import { lockMissionCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { forbidden, notFound } from '../errors.ts'
 import { LIVE, markRuns } from '../executions/engine/queue/endings.ts'
+import { asDb } from '../idempotency.ts'
 import { newId } from '../lib/id.ts'
 import { MAX_ROWS, pageQuery, toPage } from '../lib/page.ts'
 import { newToken, tokenDigest, tokenPreview } from '../lib/token.ts'
 import type { Settings } from '../settings.ts'
+import { disable } from '../webhooks/fan-out.ts'
 import type { CreateKey, Derived, Key, ListKeys, RevokeKey } from './schema.ts'
 
 type TokenRow = Prisma.TokenGetPayload<object>
@@ -81,7 +83,8 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
 
 /**
  * DELETE /keys/{id}: revokes the key and ends its open requests and streams. With `cascade` also revokes the keys
- * created with it, pauses missions written with any of them, and cancels their runs; without, the response lists these.
+ * created with it, pauses missions written with any of them, cancels their runs, deletes their invitations and disables
+ * their webhooks; without, the response lists these.
  */
 export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: z.output<typeof RevokeKey>) {
   const { organizationId } = actor
@@ -109,24 +112,56 @@ export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: 
       })
       for (const missionId of missionIds) await audit(tx, actor, 'mission.pause', missionId, now)
     }
+    const doors = await findDoors(tx, organizationId, theirs.tokenId.in, now)
+    if (cascade) {
+      for (const invitation of doors.invitations) {
+        const { count } = await tx.invitation.deleteMany({ where: { id: invitation } })
+        if (count) await audit(tx, actor, 'invitation.delete', invitation, now)
+      }
+      for (const webhook of doors.webhooks)
+        await disable(asDb(tx), { id: webhook, organizationId }, 'The key it was made or changed with was revoked', now)
+    }
     const { count } = await tx.token.updateMany({ where: { id, ...reachable(actor) }, data: { revokedAt: now } })
     if (!count) throw notFound('Key')
     const revoked = [id, ...(cascade ? keys.valid : [])]
     await tx.token.updateMany({ where: { id: { in: revoked }, revokedAt: null }, data: { revokedAt: now } })
     for (const key of revoked) await audit(tx, actor, 'key.revoke', key, now)
-    return { keys: keys.valid, missions: missionIds, runs: runs.map((run) => run.id) }
+    return { keys: keys.valid, missions: missionIds, runs: runs.map((run) => run.id), ...doors }
   })
   deps.bus.publish('token', cascade ? [id, ...derived.keys] : [id])
   if (cascade && derived.runs.length) deps.bus.publish('cancel', derived.runs)
+  if (cascade && derived.webhooks.length) deps.bus.publish('webhook', [organizationId])
   return { message: 'Key revoked successfully', derived: first(derived) }
 }
 
 /** Limits each list to the size of a page. */
-const first = ({ keys, missions, runs }: z.input<typeof Derived>) => ({
+const first = ({ keys, missions, runs, invitations, webhooks }: z.input<typeof Derived>) => ({
   keys: keys.slice(0, MAX_ROWS),
   missions: missions.slice(0, MAX_ROWS),
   runs: runs.slice(0, MAX_ROWS),
+  invitations,
+  webhooks,
 })
+
+/** Actions that let a person in, or send events out. */
+const OPENING = ['invitation.create', 'webhook.create', 'webhook.update', 'webhook.rotate']
+
+/** Finds the open invitations and enabled webhooks that the audit log attributes to some keys. */
+async function findDoors(tx: Tx, organizationId: string, tokenIds: string[], now: Date) {
+  const select = { id: true }
+  const open = { organizationId, expiresAt: { gt: now } }
+  const invitations = (await tx.invitation.findMany({ where: open, select })).map(({ id }) => id)
+  const enabled = { organizationId, executionId: null, enabled: true }
+  const webhooks = (await tx.webhook.findMany({ where: enabled, select })).map(({ id }) => id)
+  const target = { in: [...invitations, ...webhooks] }
+  const where = { organizationId, target, action: { in: OPENING }, tokenId: { in: tokenIds } }
+  const events = target.in.length ? await tx.auditEvent.findMany({ where, select: { target: true } }) : []
+  const found = new Set(events.map((event) => event.target))
+  return {
+    invitations: invitations.filter((id) => found.has(id)),
+    webhooks: webhooks.filter((id) => found.has(id)),
+  }
+}
 
 /**
  * Finds the keys created with a key, and with those, also for service accounts, and locks them: {@link holdCredential}

@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import type { Actor } from '../auth/actor.ts'
+import { type Actor, holdCredential } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { type Db, lockRows, type Prisma, type Role, rowLock, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
@@ -78,6 +78,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const code = newSecret()
   const organizationId = actor.organizationId
   const { row, name } = await deps.db.$transaction(async (tx) => {
+    await holdCredential(tx, settings, actor)
     // Serializes concurrent requests, so that an address has one invitation, and the maximum holds.
     await lockRows(tx, 'Organization', [organizationId], rowLock(settings))
     const member = await tx.membership.findFirst({

@@ -1,6 +1,6 @@
 import { isIP } from 'node:net'
 import type { z } from 'zod'
-import { type Actor, isAdmin, permit, requireScope } from '../auth/actor.ts'
+import { type Actor, holdCredential, isAdmin, permit, requireScope } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { dataKeyOf } from '../crypto/data-key.ts'
 import { lockRows, type Prisma, rowLock, type Tx } from '../db/client.ts'
@@ -154,6 +154,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const secret = newSecret()
   await settlePresentEvents(db, settings, organizationId)
   const row = await db.$transaction(async (tx) => {
+    await holdCredential(tx, settings, actor)
     await lockRows(tx, 'Organization', [organizationId], rowLock(settings))
     const count = await tx.webhook.count({ where: reachable(actor) })
     if (count >= MAX_WEBHOOKS)
@@ -203,6 +204,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   if (isEnabled) await settlePresentEvents(deps.db, deps.settings, actor.organizationId)
   const now = deps.clock.now()
   const written = await deps.db.$transaction(async (tx) => {
+    await holdCredential(tx, deps.settings, actor)
     const key = url === undefined ? null : await dataKeyOf(tx, deps, actor.organizationId, now)
     const [changed] = await tx.webhook.updateManyAndReturn({
       where: { id: row.id, ...reachable(actor) },
@@ -240,6 +242,7 @@ export async function rotate(actor: Actor, deps: Deps, id: string) {
   const now = deps.clock.now()
   const secret = newSecret()
   const written = await deps.db.$transaction(async (tx) => {
+    await holdCredential(tx, deps.settings, actor)
     const key = await dataKeyOf(tx, deps, row.organizationId, now)
     // The second of two rotations sees the first.
     const current = await hold(tx, actor, deps, id)

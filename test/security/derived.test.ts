@@ -40,6 +40,9 @@ async function derive(who: Member) {
   return { first, second, agentId, missionId: mission.id, runId: run.executionId, finish: gate.resolve }
 }
 
+/** Lists of what a key without invitations and webhooks has made. */
+const NOTHING_OPEN = { invitations: [], webhooks: [] }
+
 const revoke = (who: Holder, id: string, query = '') =>
   request(server, 'DELETE', `/api/v1/keys/${id}${query}`, { token: who.token })
 const statusOf = async (who: Holder, id: string) => (await get(who, `/executions/${id}`)).execution.status
@@ -60,9 +63,14 @@ describe('a key', () => {
     const who = await server.member()
     const { first, second, missionId, runId, finish } = await derive(who)
     const { body } = await revoke(who, first.id)
-    expect(body.derived).toEqual({ keys: [second.id], missions: [missionId], runs: [runId] })
+    expect(body.derived).toEqual({ keys: [second.id], missions: [missionId], runs: [runId], ...NOTHING_OPEN })
     expect((await get(second, `/missions/${missionId}`)).mission.status).toBe('pending')
-    expect((await revoke(who, second.id)).body.derived).toEqual({ keys: [], missions: [missionId], runs: [runId] })
+    expect((await revoke(who, second.id)).body.derived).toEqual({
+      keys: [],
+      missions: [missionId],
+      runs: [runId],
+      ...NOTHING_OPEN,
+    })
     expect(await statusOf(who, runId)).toBe('running')
     finish()
     await expect.poll(() => statusOf(who, runId)).toBe('completed')
@@ -76,7 +84,7 @@ describe('a key', () => {
     await request(server, 'DELETE', `/api/v1/missions/${archived.id}`, { token: who.token })
     const input = { id: first.id, cascade: true }
     const { body } = await apis[api](server, 'keys.delete', input, { token: who.token })
-    expect(body.derived).toEqual({ keys: [second.id], missions: [missionId], runs: [runId] })
+    expect(body.derived).toEqual({ keys: [second.id], missions: [missionId], runs: [runId], ...NOTHING_OPEN })
     expectError(
       await request(server, 'GET', '/api/v1/agents', { token: second.token }),
       401,
@@ -91,6 +99,48 @@ describe('a key', () => {
     expect(await db.mission.findUnique({ where: { id: archived.id } })).toMatchObject({ status: 'pending' })
     const events = await db.auditEvent.findMany({ where: { target: { in: [missionId, second.id] } } })
     expect(events.map(({ action }) => action)).toEqual(expect.arrayContaining(['mission.pause', 'key.revoke']))
+  })
+
+  it('that is revoked with cascade ends the invitations and webhooks made with it', async () => {
+    const who = await server.member({ organization: 'Doors', role: 'admin' })
+    const first = await createKey(who)
+    const second = await createKey(first)
+    const invite = async (by: Holder, email: string) =>
+      post(by, `/organizations/${who.organizationId}/invitations`, { email, role: 'admin' })
+    const subscribe = async (by: Holder): Promise<string> =>
+      (await post(by, '/webhooks', { url: 'https://hooks.example/x', events: ['*'] })).id
+    const [kept, invited] = [await invite(who, 'kept@example.com'), await invite(second, 'intruder@example.com')]
+    const [own, made, changed, rotated] = [
+      await subscribe(who),
+      await subscribe(first),
+      await subscribe(who),
+      await subscribe(who),
+    ]
+    const url = 'https://intruder.example/x'
+    await request(server, 'PATCH', `/api/v1/webhooks/${changed}`, { token: second.token, body: { url } })
+    await post(first, `/webhooks/${rotated}/rotate`)
+    const lists = { invitations: [invited.id], webhooks: expect.arrayContaining([made, changed, rotated]) }
+    const { derived } = (await revoke(who, first.id, '?cascade=true')).body
+    expect(derived).toMatchObject(lists)
+    expect(derived.webhooks).not.toContain(own)
+    const { invitations } = await get(who, `/organizations/${who.organizationId}/invitations`)
+    expect(invitations).toEqual([kept.invitation])
+    const accept = { code: invited.url.split('#')[1] }
+    const path = '/api/auth/invitation'
+    expect((await request(server, 'POST', path, { token: null, body: accept })).status).toBe(401)
+    const { webhooks } = await get(who, '/webhooks')
+    const disabledReason = 'The key it was made or changed with was revoked'
+    for (const { id, ...webhook } of webhooks)
+      expect(webhook).toMatchObject(id === own ? { enabled: true } : { enabled: false, disabledReason })
+  })
+
+  it('that is revoked alone leaves its invitations and webhooks, and the answer lists them', async () => {
+    const who = await server.member({ organization: 'Doors', role: 'admin' })
+    const key = await createKey(who)
+    const { id } = await post(key, '/webhooks', { url: 'https://hooks.example/x', events: ['*'] })
+    const lists = { invitations: [], webhooks: [id] }
+    expect((await revoke(who, key.id)).body.derived).toMatchObject(lists)
+    expect((await get(who, `/webhooks/${id}`)).webhook.enabled).toBe(true)
   })
 
   it('of another user ends nothing, with or without cascade', async () => {

@@ -4,7 +4,13 @@ import { inTransaction } from '../../src/idempotency.ts'
 import { create as createKey } from '../../src/keys/service.ts'
 import { CreateMission } from '../../src/missions/schema.ts'
 import { create as createMission, update as updateMission } from '../../src/missions/service.ts'
+import { create as createInvitation } from '../../src/organizations/invitations.ts'
 import { createKey as createServiceKey } from '../../src/organizations/service-accounts.ts'
+import {
+  create as createWebhook,
+  rotate as rotateWebhook,
+  update as updateWebhook,
+} from '../../src/webhooks/service.ts'
 import { expectError } from '../support/api.ts'
 import { movableClock } from '../support/clock.ts'
 import { startModelServer } from '../support/model-server.ts'
@@ -106,12 +112,18 @@ describe('a key that is revoked with all that was made with it', () => {
     const service = { id: admin.organizationId, userId: (await post(accounts, { name: 's', role: 'member' })).id }
     const actor = await server.service.deps.actors.of(credentialsOf(`Bearer ${token}`))
     const mission = { title: 'm', goal: 'g', agentId, schedule: FIRST_OF_JANUARY }
+    const webhookId = (await post('/api/v1/webhooks', { url: 'https://hooks.example/x', events: ['*'] })).id
     const own = (await request(server, 'POST', '/api/v1/missions', { token, body: mission })).body.id
     const ways: Record<string, (deps: Deps) => Promise<{ id: string }>> = {
       key: (deps) => createKey(actor, deps, { name: 'l' }),
       serviceKey: (deps) => createServiceKey(actor, deps, { ...service, name: 'l' }),
       mission: (deps) => createMission(actor, deps, CreateMission.parse(mission)),
       changed: async (deps) => (await updateMission(actor, deps, { id: own, title: 'n' })).mission,
+      invitation: (deps) =>
+        createInvitation(actor, deps, { id: admin.organizationId, email: `${id}@example.com`, role: 'member' }),
+      webhook: (deps) => createWebhook(actor, deps, { url: 'https://hooks.example/x', events: ['*'] }),
+      changedWebhook: async (deps) => (await updateWebhook(actor, deps, { id: webhookId, description: 'n' })).webhook,
+      rotatedWebhook: async (deps) => (await rotateWebhook(actor, deps, webhookId)).webhook,
     }
     const revoke = () => request(server, 'DELETE', `/api/v1/keys/${id}?cascade=true`, { token: admin.token })
     return { ways, revoke, own }
@@ -140,6 +152,8 @@ describe('a key that is revoked with all that was made with it', () => {
     expect(derived).toMatchObject({
       keys: expect.arrayContaining([made.key, made.serviceKey]),
       missions: expect.arrayContaining([made.mission, own]),
+      invitations: [made.invitation],
+      webhooks: expect.arrayContaining([made.webhook, made.changedWebhook]),
     })
     const { key = '', serviceKey = '', mission = '' } = made
     expect(await db.token.count({ where: { id: { in: [key, serviceKey] }, revokedAt: null } })).toBe(0)

@@ -36,7 +36,7 @@ export const settings = {
     revoke: 'Revoke',
     revokeTitle: (name: string) => `Revoke ${name}?`,
     revokeText: 'Programs that use it are refused at once.',
-    cascade: 'Also revoke keys made with it, pause its missions and cancel its runs',
+    cascade: 'Also end what was made with it: keys, missions, runs, invitations and webhooks',
     revoked: 'Key revoked',
   },
   providers: {
