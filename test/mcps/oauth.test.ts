@@ -11,6 +11,8 @@ import { openTools } from '../../src/executions/tools.ts'
 import { connect as connectTo } from '../../src/mcps/connect.ts'
 import { openAuthorization } from '../../src/mcps/oauth/authorization.ts'
 import { authorized } from '../../src/mcps/oauth/bearer.ts'
+import { discover } from '../../src/mcps/oauth/discovery.ts'
+import { mendAnswer } from '../../src/mcps/oauth/mend-answer.ts'
 import { ok } from '../support/api.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { createFolder } from '../support/folder.ts'
@@ -331,6 +333,40 @@ describe('an authorization server', () => {
     const { address } = await authorization.begin({ issuer, resource: oauth.url }, { client_id: '1' }, request)
     expect(Object.fromEntries(address.searchParams)).toMatchObject({ scope: 'api://1/read', client_id: '1' })
     expect(address.searchParams.has('resource')).toBe(false)
+  })
+
+  it('behind a proxy that speaks TLS for it is reached, although its metadata state http', async () => {
+    const documents: Record<string, object> = {
+      '/.well-known/oauth-protected-resource/mcp': {
+        resource: 'http://mcp.example/mcp',
+        authorization_servers: ['http://mcp.example'],
+      },
+      '/.well-known/oauth-authorization-server': {
+        issuer: 'http://mcp.example',
+        authorization_endpoint: 'http://mcp.example/authorize',
+        token_endpoint: 'http://mcp.example/token',
+        revocation_endpoint: 'http://other.example/revoke',
+      },
+    }
+    const mcp = { url: 'https://mcp.example/mcp', transport: 'streamable-http' }
+    const issuers = new Map()
+    const fetch = async (address: string | URL, init: RequestInit = {}) => {
+      const { protocol, pathname } = new URL(address)
+      const document = protocol === 'https:' ? documents[pathname] : undefined
+      const answer = document ? Response.json(document) : new Response(null, { status: 404 })
+      return mendAnswer(answer, init, { address, resource: mcp.url, issuers })
+    }
+    const send = async () => new Response(null, { status: 401 })
+    expect(await discover(mcp, { send, fetch, issuers })).toMatchObject({
+      issuer: 'http://mcp.example',
+      resource: 'http://mcp.example/mcp',
+      metadata: {
+        issuer: 'http://mcp.example',
+        authorization_endpoint: 'https://mcp.example/authorize',
+        token_endpoint: 'https://mcp.example/token',
+        revocation_endpoint: 'http://other.example/revoke',
+      },
+    })
   })
 
   it('of Google is asked for a refresh token', async () => {

@@ -81,7 +81,7 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer, p
   const http = openHttp(settings, patience)
   const issuers: Issuers = new Map()
   const fetch = async (address: string | URL, init: RequestInit = {}) =>
-    mendAnswer(await http.send(address, init), init, { resource: mcp.url, issuers })
+    mendAnswer(await http.send(address, init), init, { address, resource: mcp.url, issuers })
   const common = ({ issuer, metadata, resource }: Issuer) => ({
     ...(metadata && { metadata }),
     ...(resource !== undefined && !isMicrosofts(issuer) && { resource }),

@@ -10,7 +10,7 @@ import {
 import { cleaner } from '../client/content.ts'
 import { causeIn } from '../client/reasons.ts'
 import { AuthorizationProblem } from '../client/unreachable.ts'
-import { type Issuers, readChallenge } from './mend-answer.ts'
+import { type Issuers, readChallenge, withSchemeOf } from './mend-answer.ts'
 import { joinScopes, MAX_SCOPE } from './scope.ts'
 
 /** The MCP server whose authorization server is searched for. */
@@ -41,8 +41,9 @@ export async function discover(mcp: DiscoverableServer, { send, fetch, issuers }
   const { authorizationServerMetadata: metadata, authorizationServerUrl, resourceMetadata } = found
   const requestedResource = resourceUrlFromServerUrl(url)
   const resource = resourceMetadata?.resource ?? requestedResource.href
-  const isOwn = resource === `${requestedResource.href}/`
-  if (!isOwn && !checkResourceAllowed({ requestedResource, configuredResource: resource })) {
+  const configuredResource = withSchemeOf(requestedResource, resource)
+  const isOwn = configuredResource === `${requestedResource.href}/`
+  if (!isOwn && !checkResourceAllowed({ requestedResource, configuredResource })) {
     throw new AuthorizationProblem('the MCP server names a resource that is not its own address')
   }
   if (resourceMetadata?.authorization_servers?.length && !metadata) {

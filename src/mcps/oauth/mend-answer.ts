@@ -9,15 +9,15 @@ export type Issuers = Map<string, { issuer: string; revocation_endpoint?: string
 /**
  * Repairs an answer of an authorization server for the SDK: metadata, a registration (a request with JSON), or tokens
  * (one with a form). Servers send null or an empty text for a field that they do not use, forms instead of JSON, and
- * leave fields out. `resource`: the address of the MCP server. Throws an {@link AuthorizationProblem} for a refusal of
+ * leave fields out. `address`: that of the request. `resource`: the address of the MCP server. Throws an {@link AuthorizationProblem} for a refusal of
  * tokens that is none of the protocol.
  */
 export async function mendAnswer(
   response: Response,
   { method = 'GET', body }: RequestInit,
-  { resource, issuers }: { resource: string; issuers: Issuers },
+  { address, resource, issuers }: { address: string | URL; resource: string; issuers: Issuers },
 ): Promise<Response> {
-  if (method === 'GET' && response.ok) return toDocument(await response.text(), resource, issuers)
+  if (method === 'GET' && response.ok) return toDocument(await response.text(), new URL(address), resource, issuers)
   // Web frameworks fail at addresses that they do not know.
   if (method === 'GET') return response.status > 501 ? response : new Response(null, { status: 404 })
   const text = await response.text()
@@ -45,7 +45,7 @@ const FIELDS = {
  * Returns metadata: of an authorization server, or of an MCP server, which has no endpoints. Leaves out unused
  * fields and those of a wrong form. A page instead of them, as sites answer every address with, counts as none.
  */
-function toDocument(text: string, own: string, issuers: Issuers): Response {
+function toDocument(text: string, address: URL, own: string, issuers: Issuers): Response {
   const value = parseJson(text)
   if (!isObject(value)) return new Response(null, { status: 404 })
   const {
@@ -58,7 +58,9 @@ function toDocument(text: string, own: string, issuers: Issuers): Response {
   const pick = (names: readonly string[], read: (field: unknown) => unknown): Fields =>
     Object.fromEntries(names.map((name) => [name, read(fields[name])]).filter(([, field]) => field !== undefined))
   const used: Fields = {
-    ...pick(FIELDS.addresses, (field) => (URL.canParse(asText(field)) ? field : undefined)),
+    ...pick(FIELDS.addresses, (field) =>
+      URL.canParse(asText(field)) ? withSchemeOf(address, asText(field)) : undefined,
+    ),
     ...pick(FIELDS.lists, toList),
     ...pick(FIELDS.flags, (field) => (typeof field === 'boolean' ? field : undefined)),
   }
@@ -66,16 +68,27 @@ function toDocument(text: string, own: string, issuers: Issuers): Response {
     // Some servers state the address of the metadata instead of the issuer.
     const servers = toList(authorization_servers)
       ?.filter((one) => URL.canParse(one))
-      .map((one) => one.replace(/\/\.well-known\/(?:oauth-authorization-server|openid-configuration)/, ''))
+      .map((one) =>
+        withSchemeOf(address, one).replace(/\/\.well-known\/(?:oauth-authorization-server|openid-configuration)/, ''),
+      )
     return json({ ...used, resource, ...(servers && { authorization_servers: servers }) })
   }
   if (typeof issuer !== 'string') return json(used)
   // The SDK compares the issuer with an address that may have no slash at its end.
-  const compared = issuer.replace(/\/$/, '')
+  const compared = withSchemeOf(address, issuer).replace(/\/$/, '')
   const revocation = asText(used.revocation_endpoint)
   issuers.set(compared, { issuer, ...(revocation && { revocation_endpoint: revocation }) })
   return json({ ...UNUSED, authorization_endpoint: used.token_endpoint, ...used, issuer: compared })
 }
+
+/**
+ * Gives a stated address the scheme with which its host was reached: servers behind a proxy that speaks TLS for them
+ * state http.
+ */
+export const withSchemeOf = (reached: URL, stated: string): string =>
+  reached.protocol === 'https:' && URL.parse(stated)?.host === reached.host
+    ? stated.replace(/^http:/i, 'https:')
+    : stated
 
 /** Fields that OpenID Connect and the SDK demand, and that servers leave out. */
 const UNUSED: Fields = {
