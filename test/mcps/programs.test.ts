@@ -93,12 +93,18 @@ describe('a program', () => {
     expect(await read(client, 'echo', { text: 'Hello' })).toBe('Hello')
   })
 
-  it('that announces another tool is asked for its tools again, once', async () => {
+  it('that announces another tool, or starts again, is asked for its tools again, once', async () => {
     const client = await open().connect()
     expect(await client.refresh(signal)).toBe(false)
     await read(client, 'learn')
     expect(await client.refresh(signal)).toBe(true)
     expect(client.tools.at(-1)?.name).toBe('learned')
+    expect(await client.refresh(signal)).toBe(false)
+    // It forgets the tool.
+    await read(client, 'crash')
+    await read(client, 'pid')
+    expect(await client.refresh(signal)).toBe(true)
+    expect(client.tools.at(-1)?.name).not.toBe('learned')
     expect(await client.refresh(signal)).toBe(false)
   })
 

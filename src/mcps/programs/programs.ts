@@ -159,6 +159,8 @@ async function list({ supervisor, clean }: Slot, signal: AbortSignal) {
 function toClient(slot: Slot, opened: Listed, release: () => void): McpClient {
   const { use, clean, supervisor } = slot
   let listed = opened
+  /** The client of the latest call, which is another one after the program has started again. */
+  let called = opened.client
   return {
     get tools() {
       return [...listed.tools.values()].map(({ tool }) => tool)
@@ -166,9 +168,12 @@ function toClient(slot: Slot, opened: Listed, release: () => void): McpClient {
     hasMore: opened.hasMore,
     omitted: opened.omitted,
     async refresh(signal) {
-      if (listed.client.toolChanges === listed.toolChanges || !supervisor.isLive()) return false
+      const { client, toolChanges } = listed
+      const isSame = called === client && client.toolChanges === toolChanges
+      if (isSame || !supervisor.isLive()) return false
       try {
         listed = await list(slot, signal)
+        called = listed.client
         return true
       } catch {
         signal.throwIfAborted()
@@ -181,6 +186,7 @@ function toClient(slot: Slot, opened: Listed, release: () => void): McpClient {
       try {
         const result = await supervisor.withProgram(signal, ({ client }) => {
           isMade = true
+          called = client
           return callTool(client, { name: calledAs, input, isTask, onProgress }, signal)
         })
         return toToolResult(result, clean)
