@@ -976,8 +976,13 @@ describe('a slow call', () => {
       if (message?.method !== 'tools/call') return false
       const { progressToken } = message.params._meta
       response.writeHead(200, SSE_TYPE)
-      for (const progress of [1, 2, 3]) {
-        const params = { progressToken, progress, total: 3 }
+      for (const stated of [
+        { progress: 1, total: 4 },
+        { progress: 2, total: null },
+        { message: 'x' },
+        { progress: '99 %' },
+      ]) {
+        const params = { progressToken, ...stated }
         response.write(`data: ${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/progress', params })}\n\n`)
       }
       response.end(`data: ${envelope(message, textResult('Slow'))}\n\n`)
@@ -985,7 +990,7 @@ describe('a slow call', () => {
     }
     let calls = 0
     expect(await using((client) => client.call('act', {}, never, () => calls++))).toMatchObject({ content: 'Slow' })
-    expect(calls).toBe(3)
+    expect(calls).toBe(4)
   })
 })
 

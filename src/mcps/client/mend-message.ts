@@ -122,7 +122,8 @@ function toMessage(value: unknown, ownId: number | undefined): unknown {
   if (!isObject(value)) return value
   const { jsonrpc, id, method, params, error, result, msg, message = msg } = value
   if (typeof method === 'string') {
-    return { jsonrpc, id, method, ...(isObject(params) && { params: withoutMeta(params) }) }
+    const given = isObject(params) && method === PROGRESS ? toProgress(params) : params
+    return { jsonrpc, id, method, ...(isObject(given) && { params: withoutMeta(given) }) }
   }
   const hasId = 'id' in value || ownId !== undefined
   const isBare = jsonrpc === undefined && OF_RESULTS.some((field) => field in value)
@@ -140,6 +141,18 @@ function toMessage(value: unknown, ownId: number | undefined): unknown {
   return isNoError(error, 'result' in value)
     ? { ...answer, result: toResult(result) }
     : { ...answer, error: toError(error) }
+}
+
+const PROGRESS = 'notifications/progress'
+
+/** Completes a notification of progress, which the SDK would ignore without a number, or with null. */
+function toProgress({ progress, total, message, ...fields }: Fields): Fields {
+  return {
+    ...fields,
+    progress: Number.isFinite(Number(progress)) ? Number(progress) : 0,
+    ...(typeof total === 'number' && { total }),
+    ...(typeof message === 'string' && { message }),
+  }
 }
 
 /** Returns whether the error of an answer states none: servers in some languages send an empty one beside a result. */
