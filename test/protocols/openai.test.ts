@@ -297,6 +297,38 @@ describe('chat completions', () => {
     expect(await failureOf(clientOf(weak).chat.completions.create(body))).toMatchObject({ status: 403 })
   })
 
+  it('attaches a picture that is a message of its own, and a file in bare base64', async () => {
+    const image_url = { url: `data:image/png;base64,${btoa('\x89PNG\r\n\x1a\n')}` }
+    const file = { filename: 'a.txt', file_data: btoa('Moin') }
+    const messages = [
+      user('Before'),
+      assistant('Yes'),
+      { role: 'user' as const, content: [{ type: 'image_url' as const, image_url }] },
+      {
+        role: 'user' as const,
+        content: [
+          { type: 'text' as const, text: 'Why?' },
+          { type: 'file' as const, file },
+        ],
+      },
+    ]
+    const { response } = await clientOf().chat.completions.create({ model: agent, messages }).withResponse()
+    const id = response.headers.get('x-execution-id')
+    const { execution } = (await request(server, 'GET', `/api/v1/executions/${id}`, { token: ann.token })).body
+    expect(execution).toMatchObject({ message: 'Why?', mediaIds: [expect.any(String), expect.any(String)] })
+    expect(JSON.stringify(model.requests.at(-1)!.body)).toContain('Moin')
+  })
+
+  it('refuses a sound in the last message alone, because later requests of the client repeat it', async () => {
+    const sound = { type: 'input_audio' as const, input_audio: { data: 'AAAA', format: 'wav' as const } }
+    const heard = { role: 'user' as const, content: [{ type: 'text' as const, text: 'Hear' }, sound] }
+    const create = (...later: OpenAI.Chat.ChatCompletionMessageParam[]) =>
+      clientOf().chat.completions.create({ model: agent, messages: [heard, ...later] })
+    expect((await failureOf(create())).message).toContain('Leave the part out (input_audio)')
+    model.script({ tokens: 'Good.' })
+    expect(text(await create(assistant('Music.'), user('And?')))).toBe('Good.')
+  })
+
   it('notes the files in messages of other roles, and leaves thoughts out', async () => {
     const url = 'https://a.example/b.png'
     const made = { id: 'c', type: 'function', function: { name: 'see', arguments: '{}' } }

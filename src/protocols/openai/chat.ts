@@ -133,12 +133,12 @@ function readMessages(messages: Request['messages']) {
   for (const message of messages) {
     const { role, content: given } = message
     if (role === 'user') {
-      const { text, files } = contentOf(given, 'messages')
+      const { text, files } = contentOf(given)
       turns.ask(text, files)
       calls.ask(text)
       continue
     }
-    const text = textOf(given, 'messages')
+    const text = textOf(given)
     if (role === 'system' || role === 'developer') turns.instruct(text)
     else if (role === 'assistant') {
       const { tool_calls: made, function_call: one } = message

@@ -171,7 +171,7 @@ function readInput({ input, instructions }: Request): ClientConversation {
       // Items that a run does not read have other outputs.
       const { data: output, success } = Content.safeParse(item.output)
       if (!success) throw invalidField('input', 'outputs of functions as string or array')
-      turns.result(asText(item.call_id), textOf(output, 'input'))
+      turns.result(asText(item.call_id), textOf(output))
     } else if (item.role) addMessage(turns, item.role, item.content)
     // Reasoning, references and the service's own items say nothing that a run reads.
   }
@@ -180,11 +180,11 @@ function readInput({ input, instructions }: Request): ClientConversation {
 
 function addMessage(turns: ReturnType<typeof createTurns>, role: string, content: Content): void {
   if (role === 'user') {
-    const { text, files } = contentOf(content, 'input')
+    const { text, files } = contentOf(content)
     turns.ask(text, files)
     return
   }
-  const text = textOf(content, 'input')
+  const text = textOf(content)
   if (role === 'assistant') turns.answer(text)
   else if (role === 'system' || role === 'developer') turns.instruct(text)
   else throw invalidField('input', 'roles user, assistant, system or developer')

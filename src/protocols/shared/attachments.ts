@@ -5,8 +5,11 @@ import type { Deps } from '../../deps.ts'
 import { badRequest } from '../../errors.ts'
 import { create, receive } from '../../media/service.ts'
 
-/** A file in a message of a client, as a `data:` URL. */
-export type GivenFile = { url: string; name?: string | undefined }
+/**
+ * A file in a message of a client, as a `data:` URL. `isUnreadable`: a part of a kind that agents cannot read, whose type
+ * is the name.
+ */
+export type GivenFile = { url: string; name?: string | undefined; isUnreadable?: boolean }
 
 /** Stands for the text of a message that has files alone. */
 export const NO_TEXT = '[attachment]'
@@ -31,10 +34,16 @@ function noteOf({ url, name = 'file' }: GivenFile): string {
 
 /**
  * Stores the files of a message as media, and returns their ids. A file that the user has sent before is not stored
- * again. Throws 400 for addresses, which the service does not fetch, and 403 without the scope `media:write`.
+ * again. Throws 400 for addresses, which the service does not fetch, and for parts of other kinds, and 403 without the
+ * scope `media:write`.
  */
 export async function storeFiles(actor: Actor, deps: Deps, files: readonly GivenFile[]): Promise<string[]> {
   if (!files.length) return []
+  const other = files.find(({ isUnreadable }) => isUnreadable)
+  if (other) {
+    const detail = `Leave the part out (${other.name?.slice(0, 100)}), or send its content as text or as a file.`
+    throw badRequest('Invalid part of a message. Expected text, images or files', { detail })
+  }
   requireScope(actor, 'media:write')
   if (files.length > MAX_FILES) {
     throw badRequest(`A message has at most ${MAX_FILES} files`, { detail: 'Send the others with a later message.' })

@@ -13,7 +13,7 @@ export type ClientConversation = {
   history: GivenTurn[]
   /** The message to answer. Null if the list ends with results of tools, or with an answer. */
   question: string | null
-  /** The files of that message. */
+  /** The files of that message, and of those right before it that wait for the same answer. */
   files: readonly GivenFile[]
   /** The results at the end of the list. */
   results: ClientResult[]
@@ -62,7 +62,8 @@ export function createTurns() {
     ask(text: string, given: readonly GivenFile[] = []): void {
       const message = text.trim() === '' && given.length ? NO_TEXT : text
       turns.push({ message, answer: null, toolCalls: [] })
-      files = given
+      // Some clients send a picture as a message of its own before the question about it.
+      files = isAsked ? [...files, ...given] : given
       turn(true)
     },
     answer(text: string): void {
