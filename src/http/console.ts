@@ -2,11 +2,11 @@ import { randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { noSuchPath } from '../errors.ts'
 import { basePath, type Settings } from '../settings.ts'
 import { type Encoding, encodingFor } from './compress.ts'
 import { names } from './conditional.ts'
 import { sendPage } from './docs.ts'
+import { noSuchPath } from './no-such-path.ts'
 
 // The console (contract-2.md section 7): static files built by .config/guard.js, and one page for every path.
 

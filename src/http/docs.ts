@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises'
 import type { ServerResponse } from 'node:http'
 import swaggerUi from 'swagger-ui-dist/package.json' with { type: 'json' }
-import { noSuchPath } from '../errors.ts'
 import { sourceHash } from '../lib/source-hash.ts'
+import { noSuchPath } from './no-such-path.ts'
 
 /** Files of the page, all from this server. */
 const ASSETS: Record<string, string> = {

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { AppError, methodNotAllowed, noSuchPath } from '../errors.ts'
+import { AppError, methodNotAllowed } from '../errors.ts'
 import {
   CALLBACK_PATH,
   CLIENT_PATH,
@@ -15,6 +15,7 @@ import {
 import { basePath, publicAddress } from '../settings.ts'
 import type { Context } from '../trpc.ts'
 import { redirect, sendJson } from './body.ts'
+import { noSuchPath } from './no-such-path.ts'
 
 /**
  * Answers the paths of sign-ins at authorization servers of MCP servers (contract-2.md section 2.13). The first page

@@ -5,13 +5,14 @@ import { type Flow, type Problem, SignInProblem } from '../auth/sign-in-provider
 import { seal, unseal } from '../crypto/envelope.ts'
 import { deriveKey } from '../crypto/secrets.ts'
 import type { Deps } from '../deps.ts'
-import { AppError, methodNotAllowed, noSuchPath } from '../errors.ts'
+import { AppError, methodNotAllowed } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { tokenDigest } from '../lib/token.ts'
 import { signInByProvider } from '../sessions/sign-in-provider.ts'
 import { basePath, type Settings } from '../settings.ts'
 import type { Context } from '../trpc.ts'
 import { redirect } from './body.ts'
+import { noSuchPath } from './no-such-path.ts'
 import { returnPath } from './return-to.ts'
 
 // Sign-in with the identity provider (contract-2.md section 3.3): two paths that a browser visits, beside the API.

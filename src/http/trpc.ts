@@ -1,12 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { nodeHTTPRequestHandler } from '@trpc/server/adapters/node-http'
 import type { TRPCRequestInfo } from '@trpc/server/http'
-import { type AppError, badRequest, methodNotAllowed, noSuchPath, unsupportedType } from '../errors.ts'
+import { type AppError, badRequest, methodNotAllowed, unsupportedType } from '../errors.ts'
 import { appRouter } from '../router.ts'
 import { type Context, fromTRPCError, requestIds, toTRPCError } from '../trpc.ts'
 import { isJson, maxBytes } from './body.ts'
 import { compressWritten } from './compress.ts'
 import { report } from './log.ts'
+import { noSuchPath } from './no-such-path.ts'
 
 /** Maximum number of calls in a batch. */
 const MAX_BATCH = 10
