@@ -1,20 +1,12 @@
 import type {
   CancelTaskRequest,
   GetTaskRequest,
-  Message,
-  Part,
   SendMessageRequest,
   StreamResponse,
   SubscribeToTaskRequest,
   Task,
 } from '@a2a-js/sdk'
-import { Role, TaskState } from '@a2a-js/sdk'
-import {
-  ContentTypeNotSupportedError,
-  RequestMalformedError,
-  TaskNotFoundError,
-  UnsupportedOperationError,
-} from '@a2a-js/sdk/errors'
+import { RequestMalformedError, TaskNotFoundError, UnsupportedOperationError } from '@a2a-js/sdk/errors'
 import type { A2ARequestHandler } from '@a2a-js/sdk/server'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
@@ -22,21 +14,22 @@ import { endOfEvents } from '../../db/events.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { Execute } from '../../executions/schema.ts'
 import { find as findRun } from '../../executions/service.ts'
-import { MAX_NAME } from '../../http/door-schemas.ts'
 import { readKey } from '../../idempotency.ts'
-import { checkInput, IDEMPOTENCY_KEY } from '../../lib/fields.ts'
+import { IDEMPOTENCY_KEY } from '../../lib/fields.ts'
 import { createCaller } from '../../router.ts'
 import type { Context } from '../../trpc.ts'
 import { deletePush, listPushes, setPush } from '../../webhooks/push.ts'
 import { checkAddress } from '../../webhooks/service.ts'
 import { conversationOf, startRun } from '../shared/runs.ts'
-import { followToWait, messageOf, type Run, type Wait, waitBehind, waitForRun, waitOf } from '../shared/wait.ts'
+import { followToWait, type Run, type Wait, waitBehind, waitForRun, waitOf } from '../shared/wait.ts'
 import { cardOf } from './card.ts'
 import { namesOf } from './contexts.ts'
 import { guarded, translated } from './errors.ts'
 import { listTasks } from './list.ts'
+import { readMessage } from './messages.ts'
 import { idOf, toConfig, toPush } from './push.ts'
-import { artifactUpdate, statusOf, statusUpdate, messageOf as toMessage, toTask } from './tasks.ts'
+import { statusOf, toTask } from './tasks.ts'
+import { createUpdates, statusUpdate } from './updates.ts'
 
 /** Creates the handler of one request, for the SDK's transports. */
 export function createHandler(context: Context, actor: Actor, agent: CachedAgent): A2ARequestHandler {
@@ -79,17 +72,8 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
   }
 
   async function startOf({ message }: SendMessageRequest): Promise<ExecutionRow> {
-    if (typeof message?.messageId !== 'string' || !message.messageId) {
-      throw new RequestMalformedError('The message has no messageId')
-    }
-    if (message.taskId) await refuseTask(message)
-    const { contextId = '', parts } = message
-    if (typeof contextId !== 'string' || !Array.isArray(parts)) {
-      throw new RequestMalformedError('Invalid message: contextId is a text, parts are a list')
-    }
-    if (contextId.length > MAX_NAME) throw new RequestMalformedError(`A contextId has at most ${MAX_NAME} characters`)
-    const content = parts.map(textOf).join('\n\n')
-    checkInput([content, contextId, message.messageId])
+    if (message?.taskId) await refuseTask(message.taskId)
+    const { messageId, contextId, content } = readMessage(message)
     const path = `/a2a/agents/${agent.id}`
     const asked = {
       agent,
@@ -101,12 +85,12 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
       ...conversationOf(contextId || null),
       options: { background: true },
     }
-    const key = IDEMPOTENCY_KEY.test(message.messageId) ? readKey(message.messageId, 'POST', path) : null
+    const key = IDEMPOTENCY_KEY.test(messageId) ? readKey(messageId, 'POST', path) : null
     return startRun(actor, deps, asked, { idempotency: key, onAccepted: context.onAccepted })
   }
 
   /** Refuses a message to a task, because a run takes no further messages: a conversation continues in its context. */
-  async function refuseTask({ taskId }: Message): Promise<never> {
+  async function refuseTask(taskId: string): Promise<never> {
     const run = await find(taskId)
     throw new UnsupportedOperationError(
       run.waitingFor
@@ -122,31 +106,13 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     const task = await show(await find(row.id))
     const place = { taskId: row.id, contextId: task.contextId }
     yield { payload: { $case: 'task', value: { ...task, artifacts: [] } } }
-    const working = { state: TaskState.TASK_STATE_WORKING, message: undefined, timestamp: undefined }
-    let text = ''
-    let isAppended = false
+    const updates = createUpdates(place)
     for await (const { parts, wait } of followToWait(context, actor, row)) {
-      for (const part of parts) {
-        if (part.type === 'step-start' || part.type === 'reset') isAppended = false
-        if (part.type === 'text-delta') {
-          text = isAppended ? text + part.text : part.text
-          yield artifactUpdate(place, part.text, isAppended)
-          isAppended = true
-        }
-        const note = part.type === 'start' || part.type === 'approval' ? null : messageOf(part)
-        if (note)
-          yield statusUpdate(place, {
-            ...working,
-            message: toMessage(place, Role.ROLE_AGENT, `${row.id}-${part.seq}`, note),
-          })
-      }
+      for (const part of parts) yield* updates.of(part)
       if (wait) return yield statusUpdate(place, statusOf(await find(row.id), place, settings, wait))
     }
     const ended = await find(row.id)
-    if (ended.status === 'completed') {
-      const isWhole = text === (ended.result ?? '')
-      yield artifactUpdate(place, isWhole ? '' : (ended.result ?? ''), isWhole && isAppended, true)
-    }
+    if (ended.status === 'completed') yield updates.end(ended.result ?? '')
     // Not if the server stops, or the caller has lost access.
     if (ended.completedAt) yield statusUpdate(place, statusOf(ended, place, settings))
   }
@@ -205,17 +171,4 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
       await deletePush(actor, deps, run.id, idOf({ id }, run.id))
     },
   })
-}
-
-/** Returns the text of a part. Throws ContentTypeNotSupportedError for a file. */
-function textOf(part: Part): string {
-  const { content, mediaType } = part ?? {}
-  switch (content?.$case) {
-    case 'text':
-      return String(content.value)
-    case 'data':
-      return JSON.stringify(content.value)
-    default:
-      throw new ContentTypeNotSupportedError(`A part of type ${mediaType || 'file'} cannot be read: send text or data`)
-  }
 }

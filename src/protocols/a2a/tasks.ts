@@ -1,4 +1,4 @@
-import { type Artifact, type Message, type Part, Role, type StreamResponse, type Task, TaskState } from '@a2a-js/sdk'
+import { type Artifact, type Message, type Part, Role, type Task, TaskState } from '@a2a-js/sdk'
 import type { Narrower } from '../../executions/service.ts'
 import type { Settings } from '../../settings.ts'
 import { type Run, type Wait, waitOf } from '../shared/wait.ts'
@@ -15,7 +15,7 @@ const text = (value: string): Part => ({
 })
 
 /** Returns an artifact with the answer of a run, or a fragment of it. */
-const artifactOf = (answer: string): Artifact => ({
+export const artifactOf = (answer: string): Artifact => ({
   artifactId: ARTIFACT,
   name: 'Answer',
   description: '',
@@ -24,7 +24,8 @@ const artifactOf = (answer: string): Artifact => ({
   extensions: [],
 })
 
-type Place = { taskId: string; contextId: string }
+/** Ids of a task and its context. */
+export type Place = { taskId: string; contextId: string }
 
 /** Returns a text as a message of a task. */
 export const messageOf = ({ taskId, contextId }: Place, role: Role, id: string, content: string): Message => ({
@@ -103,16 +104,3 @@ export function toTask(run: Run, { contextId, settings, historyLength }: Options
     metadata: undefined,
   }
 }
-
-/** Returns the event of a new status. */
-export const statusUpdate = (place: Place, status: NonNullable<Task['status']>): StreamResponse => ({
-  payload: { $case: 'statusUpdate', value: { ...place, status, metadata: undefined } },
-})
-
-/** Returns a fragment of the answer. `append`: the text continues the artifact instead of replacing it. */
-export const artifactUpdate = (place: Place, fragment: string, append: boolean, lastChunk = false): StreamResponse => ({
-  payload: {
-    $case: 'artifactUpdate',
-    value: { ...place, artifact: artifactOf(fragment), append, lastChunk, metadata: undefined },
-  },
-})
