@@ -15,6 +15,10 @@ const FLUSH_DELAY = 5_000
 /** Interval of the checks for npm's shell (ms). */
 const SHELL_INTERVAL = 500
 
+const STOP_SIGNALS = ['SIGTERM', 'SIGINT'] as const
+
+const exit = () => process.exit(0)
+
 const EXPECTED = [DatabaseLockedError, MigrationError, EncryptionKeyError, NewInstallationError]
 
 /**
@@ -61,7 +65,10 @@ export async function serve(): Promise<void> {
     for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
     const settings = readSettings(process.env)
     const log = createLog(settings.LOG_LEVEL)
+    // The first process of a container ignores signals without a listener, also while it waits for its database.
+    if (process.pid === 1) for (const signal of STOP_SIGNALS) process.on(signal, exit)
     const service = await startService(settings, log)
+    for (const signal of STOP_SIGNALS) process.off(signal, exit)
     let stopping = false
     const stop = () => {
       if (stopping) process.exit(1)
@@ -75,7 +82,7 @@ export async function serve(): Promise<void> {
         },
       )
     }
-    process.on('SIGTERM', stop).on('SIGINT', stop)
+    for (const signal of STOP_SIGNALS) process.on(signal, stop)
     const stopOnce = () => stopping || stop()
     // A terminal that closes may send it twice. Without a listener it ends Node at once, also under nohup.
     process.on('SIGHUP', stopOnce)

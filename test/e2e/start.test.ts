@@ -1,4 +1,4 @@
-import { execFile, spawn } from 'node:child_process'
+import { execFile, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
@@ -14,6 +14,7 @@ import { explain } from '../../src/serve.ts'
 import { readSettings } from '../../src/settings.ts'
 import { type Service, startService } from '../../src/start.ts'
 import { createFolder } from '../support/folder.ts'
+import { listen } from '../support/listen.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { hasPostgres, shareEmptyDatabase } from '../support/postgres-shared.ts'
 import { runProgram, type ServerProcess, spawnServer } from '../support/process.ts'
@@ -275,6 +276,25 @@ test.concurrent('a SIGTERM that npm does not pass on stops a server of `npm star
   // The server has the other end of the pipe.
   await once(shell, 'close')
   expect(out).toContain('"msg":"stopping"')
+})
+
+test.concurrent('the first process of a container obeys SIGTERM while it waits for its database', async ({ skip }) => {
+  const inside = ['--user', '--map-root-user', '--pid', '--fork']
+  skip(spawnSync('unshare', [...inside, 'true']).status !== 0, 'this machine makes no processes with the number 1')
+  await using folder = await createFolder()
+  const silent = createServer()
+  const url = `postgresql://ada@127.0.0.1:${await listen(silent)}/muster`
+  const program = [process.execPath, join(import.meta.dirname, '../../src/main.js')]
+  const child = spawn('unshare', [...inside, ...program], {
+    cwd: folder.path,
+    env: { PATH: process.env.PATH, PORT: '0', DATABASE_URL: url, ENCRYPTION_KEY: key(1) },
+    stdio: ['ignore', 'ignore', 'inherit'],
+  })
+  const ended = once(child, 'close')
+  await once(silent, 'connection')
+  process.kill(Number(await readFile(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8')), 'SIGTERM')
+  expect(await ended).toEqual([0, null])
+  silent.close()
 })
 
 test.concurrent('invalid settings stop the start, which names all of them and shows no value', async () => {
