@@ -406,16 +406,47 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
-  it('shows a pasted image and collapsed reasoning after a reload', async () => {
+  it('locks a new message while it is sent, so that no later letter of it is lost', async () => {
+    const { page } = await visit(browser, owner)
+    const release = Promise.withResolvers<void>()
+    await page.route('**/trpc/agents.execute**', async (route) => {
+      await release.promise
+      await route.continue()
+    })
+    await sendMessage(page, 'Hello')
+    await page.getByRole('button', { name: 'Sending' }).waitFor()
+    await page.keyboard.type(' again')
+    expect(await composer(page).inputValue()).toBe('Hello')
+    release.resolve()
+    await page.waitForURL('**/app/chats/*')
+    await composer(page).fill('Next')
+    await page.unrouteAll({ behavior: 'wait' })
+    await leave(page)
+  })
+
+  it('shows a pasted image, not that of pasted text, and collapsed reasoning after a reload', async () => {
     const { page, complaints } = await visit(browser, owner)
     await composer(page).waitFor()
-    await composer(page).evaluate((element, base64) => {
-      const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0))
-      const clipboardData = new DataTransfer()
-      clipboardData.items.add(new File([bytes], 'dot.png', { type: 'image/png' }))
-      element.dispatchEvent(new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true }))
-    }, DOT)
+    /** Pastes an image, with texts of these types. Returns whether the browser itself pastes. */
+    const paste = (name: string, types: string[]) =>
+      composer(page).evaluate(
+        (element, [base64, name, types]) => {
+          const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0))
+          const clipboardData = new DataTransfer()
+          clipboardData.items.add(new File([bytes], name, { type: 'image/png' }))
+          for (const type of types) clipboardData.setData(type, 'x')
+          return element.dispatchEvent(new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true }))
+        },
+        [DOT, name, types] as const,
+      )
+    // Cells of a spreadsheet, with their picture.
+    expect(await paste('cells.png', ['text/plain', 'text/html'])).toBe(true)
+    // A picture of a page, and a file, whose name is its text.
+    expect(await paste('page.png', ['text/html'])).toBe(false)
+    await page.getByRole('button', { name: 'Remove page.png' }).click()
+    expect(await paste('dot.png', ['text/plain'])).toBe(false)
     await page.getByText('dot.png').waitFor()
+    expect(await page.getByText('cells.png').count()).toBe(0)
     await page.getByLabel('Uploading').waitFor({ state: 'detached' })
     model.script({ tokens: ['<think>It is ', 'a dot.</think>', 'I see a dot.'] })
     await sendMessage(page, 'What is this?')

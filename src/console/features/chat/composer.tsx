@@ -25,6 +25,14 @@ type Props = {
   children?: ReactNode
 }
 
+/**
+ * Returns the files of a paste. Office programs add a picture of the text that was copied: a formatted text is none, and a
+ * file that was copied has its name as plain text only.
+ */
+function filesIn({ types, files }: DataTransfer): File[] {
+  return types.includes('text/plain') && types.includes('text/html') ? [] : [...files]
+}
+
 /** Whether the device has a mouse. Keyboards on the screens of the others cannot write a new line with Shift. */
 const hasMouse = () => matchMedia('(hover: hover)').matches
 
@@ -63,6 +71,7 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
     }
     const sent = onSend(text, mediaIds)
     if (!sent) return done()
+    // Until then the text and the files are not the person's to change: they end with the message.
     setIsSending(true)
     // The caller shows the failure.
     sent.then(done, () => {}).finally(() => setIsSending(false))
@@ -76,7 +85,7 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
   }, [isAsked, isWaiting])
 
   // The browser itself puts a dropped text into the input.
-  const hasFiles = ({ dataTransfer }: DragEvent) => dataTransfer.types.includes('Files')
+  const hasFiles = ({ dataTransfer }: DragEvent) => !isSending && dataTransfer.types.includes('Files')
 
   const drop = (event: DragEvent) => {
     if (!hasFiles(event)) return
@@ -126,7 +135,13 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
                   onClick={() => again(file.key)}
                 />
               )}
-              <IconButton label={t.remove(file.name)} icon={X} className="size-6" onClick={() => remove(file.key)} />
+              <IconButton
+                label={t.remove(file.name)}
+                icon={X}
+                className="size-6"
+                disabled={isSending}
+                onClick={() => remove(file.key)}
+              />
             </li>
           ))}
         </ul>
@@ -141,12 +156,13 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
         rows={1}
         dir="auto"
         value={text}
+        readOnly={isSending}
         placeholder={isOver ? t.dropHere : placeholder}
         className="block max-h-[40vh] min-h-12 w-full resize-none bg-transparent placeholder:truncate px-4 pt-3 pb-1 text-base outline-none field-sizing-content"
         onChange={({ target }) => setText(target.value)}
         onPaste={(event) => {
-          const files = [...event.clipboardData.files]
-          if (!files.length) return
+          const files = filesIn(event.clipboardData)
+          if (!files.length || isSending) return
           event.preventDefault()
           add(files)
         }}
@@ -167,17 +183,21 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
             target.value = ''
           }}
         />
-        <IconButton label={t.attach} icon={Paperclip} onClick={() => picker.current?.click()} />
+        <IconButton label={t.attach} icon={Paperclip} disabled={isSending} onClick={() => picker.current?.click()} />
         <div className="flex min-w-0 flex-1 items-center">{children}</div>
         {onStop && <IconButton label={t.stop} icon={Square} className="border border-line text-ink" onClick={onStop} />}
         <button
           type="submit"
-          aria-label={t.send}
+          aria-label={isSending ? t.sending : t.send}
           title={t.send}
           disabled={!isReady}
           className="inline-flex size-8 shrink-0 items-center justify-center rounded-lg bg-accent text-on-accent disabled:opacity-40"
         >
-          <ArrowUp size={17} aria-hidden />
+          {isSending ? (
+            <LoaderCircle size={17} aria-hidden className="animate-spin" />
+          ) : (
+            <ArrowUp size={17} aria-hidden />
+          )}
         </button>
       </div>
     </form>
