@@ -8,7 +8,7 @@ const ALLOWED_HEADERS =
   'Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, X-Request-Id, trpc-accept'
 
 const EXPOSED_HEADERS =
-  'X-Request-Id, Retry-After, Idempotent-Replayed, X-Execution-Id, X-Muster-Warnings, WWW-Authenticate, ETag, ' +
+  'X-Request-Id, Retry-After, X-Should-Retry, Idempotent-Replayed, X-Execution-Id, X-Muster-Warnings, WWW-Authenticate, ETag, ' +
   'Content-Range, Accept-Ranges, Content-Disposition, RateLimit, RateLimit-Policy, X-RateLimit-Limit, ' +
   'X-RateLimit-Remaining, X-RateLimit-Reset'
 

@@ -31,6 +31,12 @@ test('an answer says to caches that it depends on the origin, also without one',
   expect(answer.headers.get('vary')).toContain('Origin')
 })
 
+// OpenAI's library in a page would run a failed agent again.
+test.each(['Retry-After', 'X-Should-Retry'])('pages can read %s, by which clients repeat requests', async (name) => {
+  const answer = await fetch(`${server.url}/api/version`, { headers: { Origin: 'https://app.example' } })
+  expect(answer.headers.get('access-control-expose-headers')?.split(', ')).toContain(name)
+})
+
 test('a request that only looks like a preflight gets its answer', async () => {
   const headers = { Origin: 'https://app.example', 'Access-Control-Request-Method': 'GET' }
   const answer = await fetch(`${server.url}/api/version`, { headers })
