@@ -16,6 +16,8 @@ const POLL_INTERVAL = 250
 const PING_INTERVAL = 5_000
 /** Number of intervals without a notification after which another server counts as gone. */
 const PATIENCE = 3
+/** Number of intervals after which each other server has sent a ping, unless it is slow: its ping then finds it. */
+const HEARD = 1.5
 const CONNECT_TIMEOUT = 5_000
 
 export type PostgresBus = Bus & {
@@ -63,9 +65,9 @@ export function createPostgresBus({
   /** Returns whether no other server listens: each would have sent a ping by now, or would poll. */
   function isAlone(): boolean {
     if (state !== 'listening') return false
-    const oldest = performance.now() - PATIENCE * pingInterval
-    for (const [id, at] of others) if (at < oldest) others.delete(id)
-    return !others.size && listeningSince < oldest
+    const now = performance.now()
+    for (const [id, at] of others) if (at < now - PATIENCE * pingInterval) others.delete(id)
+    return !others.size && listeningSince < now - HEARD * pingInterval
   }
 
   function post(channel: NotifyPayload['channel'], ids: readonly string[]): void {
