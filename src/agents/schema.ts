@@ -42,7 +42,7 @@ const optionalFields = {
     .nullable()
     .optional()
     .describe('Picture of the agent: http(s) address, id of a media, or `data:image/…;base64,`'),
-  color: text(50).nullable().optional().describe('Colour of the agent in user interfaces'),
+  color: text(50).nullable().optional().describe('Color of the agent in user interfaces'),
   initialGreeting: text(10_000).nullable().optional().describe('Text that a chat with the agent begins with'),
   skillIds: textList().nullable().optional().describe('Ids of the skills that its runs can load'),
   mcpInstanceIds: textList().nullable().optional().describe('Ids of the MCP servers whose tools its runs can call'),
@@ -172,7 +172,7 @@ export const Agent = z
       .string()
       .nullable()
       .describe('Picture of the agent: http(s) address, id of a media, or `data:image/…;base64,`'),
-    color: z.string().nullable().describe('Colour of the agent in user interfaces'),
+    color: z.string().nullable().describe('Color of the agent in user interfaces'),
     initialGreeting: z.string().nullable().describe('Text that a chat with the agent begins with'),
     skillIds: z.array(z.string()).describe('Ids of its skills that you can see'),
     skillRefs: z.array(AgentSkillRef).describe('Its skills that you can see, with their versions'),

@@ -119,7 +119,7 @@ export const digestsIn = (prompt: LanguageModelV4Prompt): string[] => [
 
 const UNSUPPORTED = 'which this model does not support'
 const TOO_LARGE = 'which was left out because the request was too large'
-const LEFT_OUT = 'which was left out in favour of later files'
+const LEFT_OUT = 'which was left out in favor of later files'
 
 const named = ({ filename, mediaType }: LanguageModelV4FilePart, why: string): LanguageModelV4TextPart => ({
   type: 'text',
