@@ -1,5 +1,6 @@
 import { resolve } from 'node:path'
 import type { Logger } from 'pino'
+import { verifyEmail } from '../auth/identity.ts'
 import { createLink, LINK_LIFETIME } from '../auth/links.ts'
 import { deriveKey, openMasterKey } from '../crypto/secrets.ts'
 import { type Database, openDatabase, type Tx } from '../db/client.ts'
@@ -101,17 +102,28 @@ async function requirePerson(tx: Tx, email: string): Promise<void> {
   if (account) throw new AdminError(`${email} is a service account, which acts by its keys alone. Name a person.`)
 }
 
-/** Makes the user with an e-mail address, a new one if necessary, a member of an organization. */
+/**
+ * Makes the user with an e-mail address, a new one if necessary, a member of an organization. The operator vouches for
+ * the address: a person who had an invitation to another organization may have taken it ({@link verifyEmail}).
+ */
 export async function addUser({ database, now }: Admin, [given = '']: string[], options: Options): Promise<Answer> {
   const email = toEmail(given)
   const role = toRole(options.role ?? '')
   return database.client.$transaction(async (tx) => {
     const organization = await findOrganization(tx, options.org ?? '', now)
     await requirePerson(tx, email)
+    const isElsewhere = { memberships: { none: { organizationId: organization.id } } }
+    const stranger = await tx.user.findFirst({ where: { email, emailVerified: false, ...isElsewhere } })
+    if (stranger) await verifyEmail(tx, stranger.id, now)
     const { id } = await addMember(tx, organization.id, email, role, now)
-    return { json: { user: { id, email }, organization, role }, text: `${email} is ${role} of ${organization.slug}.` }
+    const text = `${email} is ${role} of ${organization.slug}.${stranger ? ` ${UNVERIFIED} --user ${email}` : ''}`
+    return { json: { user: { id, email }, organization, role }, text }
   })
 }
+
+const UNVERIFIED =
+  'The address was unverified, so the password, sessions and keys of the account have ended. Hand a link to its person: ' +
+  'npm run admin -- sign-in-link'
 
 /** Ends a membership. Afterwards revokes its tokens for MCP servers, which may fail without consequences. */
 export async function removeUser(admin: Admin, [given = '']: string[], options: Options): Promise<Answer> {

@@ -187,11 +187,13 @@ export async function signOut(context: SignInContext) {
   return { message: 'Signed out' }
 }
 
-/** POST /api/auth/link: signs in by a code, once. A reset code removes the old password. Throws 401. */
+/**
+ * POST /api/auth/link: signs in by a code, once. The code came by mail or from the operator, which verifies the e-mail
+ * address ({@link verifyEmail}). A reset code also removes the old password. Throws 401.
+ */
 export async function useLink(context: SignInContext, code: string) {
   const { bus, clock, sessionKey } = context.deps
   const now = clock.now()
-  let isReset = false
   const session = await start(context, 'link', async (tx) => {
     const link = await takeLink(tx, sessionKey, code, now)
     if (!link) {
@@ -201,21 +203,17 @@ export async function useLink(context: SignInContext, code: string) {
       })
     }
     const { userId, purpose } = link
-    isReset = purpose === 'reset_password'
-    if (isReset) await resetPassword(tx, { userId, request: requestOf(context) }, now)
+    await verifyEmail(tx, userId, now)
+    if (purpose === 'reset_password') await resetPassword(tx, { userId, request: requestOf(context) }, now)
     return userId
   })
-  if (isReset) bus.publish('token', [session.user.id])
+  bus.publish('token', [session.user.id])
   return session
 }
 
-/**
- * Removes a password and ends all sessions and open links. The code came by mail or from the operator, which verifies
- * the e-mail address.
- */
+/** Removes a password and ends all sessions and open links. */
 async function resetPassword(tx: Tx, who: UserCause, now: Date): Promise<void> {
   const { userId } = who
-  await verifyEmail(tx, userId, now)
   await tx.user.updateMany({ where: { id: userId }, data: { passwordHash: null, updatedAt: now } })
   // Before the sessions, because a link that is being used delays this until its session can be found.
   await tx.oneTimeLink.deleteMany({ where: { userId } })

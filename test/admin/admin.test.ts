@@ -66,6 +66,24 @@ describe('a sign-in link', () => {
     expect(await run('user', 'add', email, '--org', organization.slug, '--role', 'owner')).toEqual(refused)
   })
 
+  test('is advised for an account with an unverified address that joins another organization', async () => {
+    const { db } = server.service.deps
+    const email = 'squatted@example.com'
+    const { userId, tokenId } = await server.member({ email, organization: 'Squatters' })
+    await setPassword(server, userId, 'eleven blue kettles sing')
+    await db.user.updateMany({ where: { id: userId }, data: { emailVerified: false } })
+    const { organization } = await json('org', 'create', 'Victims')
+    const add = (slug: string) => run('user', 'add', email, '--org', slug, '--role', 'owner')
+    expect((await add('squatters')).out).not.toContain('unverified')
+    expect((await add(organization.slug)).out).toContain(`sign-in-link --user ${email}`)
+    expect(await db.user.findUnique({ where: { id: userId } })).toMatchObject({
+      passwordHash: null,
+      emailVerified: true,
+    })
+    expect(await db.token.findUnique({ where: { id: tokenId } })).toMatchObject({ revokedAt: expect.any(Date) })
+    expect((await add(organization.slug)).out).not.toContain('unverified')
+  })
+
   test('removes the password if asked', async () => {
     const { email, userId } = { email: 'reset@example.com', ...(await server.member({ email: 'reset@example.com' })) }
     await setPassword(server, userId, 'eleven blue kettles sing')

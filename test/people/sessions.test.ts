@@ -1,6 +1,5 @@
 import crypto from 'node:crypto'
 import { beforeEach, describe, expect, it, vi } from 'vitest'
-import { linkUser } from '../../src/auth/identity.ts'
 import { networkOf } from '../../src/auth/sign-in-limits.ts'
 import { inTransaction } from '../../src/idempotency.ts'
 import { useLink } from '../../src/sessions/service.ts'
@@ -484,25 +483,31 @@ describe('a one-time link', () => {
     expect((await login(email, NEXT)).status).toBe(200)
   })
 
-  it.each(['reset', 'verified address'])('starts no session that a concurrent %s leaves', async (what) => {
+  it('verifies the address, which ends what another person may have made before', async () => {
+    const { userId, email, token } = await person()
+    const { headers } = await signedIn(server, userId)
+    await db().user.updateMany({ where: { id: userId }, data: { emailVerified: false } })
+    const answer = await ask('POST', '/api/auth/link', { body: { code: await newLink(userId) } })
+    expect(answer.body.user).toMatchObject({ emailVerified: true, hasPassword: false })
+    expect((await ask('GET', '/api/auth/session', { headers })).status).toBe(401)
+    expect((await request(server, 'GET', '/api/v1/agents', { token })).status).toBe(401)
+    expect((await login(email, PASSWORD)).status).toBe(401)
+  })
+
+  it('starts no session that a concurrent reset leaves', async () => {
     const { deps } = server.service
-    const { userId, email } = await person()
+    const { userId } = await person()
     const [code, reset] = [await newLink(userId), await newLink(userId, 'reset_password')]
-    await db().user.updateMany({ where: { id: userId }, data: { emailVerified: what === 'reset' } })
-    const end = () =>
-      what === 'reset'
-        ? ask('POST', '/api/auth/link', { body: { code: reset } })
-        : linkUser(deps, { issuer: 'https://issuer.example', subject: userId, email })
     const client = { address: undefined, userAgent: undefined }
     const used = { client, requestId: 'x', cookie: undefined, setCookie: () => {} }
-    const { ended, session } = await inTransaction(deps, async (own) => {
+    const { answer, session } = await inTransaction(deps, async (own) => {
       const { session } = await useLink({ deps: own, ...used }, code)
-      const ended = end()
+      const answer = ask('POST', '/api/auth/link', { body: { code: reset } })
       // On SQLite it waits anyway.
       if (onPostgres) await expect.poll(waiting, { interval: 5 }).not.toEqual([])
-      return { ended, session }
+      return { answer, session }
     })
-    await ended
+    expect((await answer).status).toBe(200)
     expect(await db().browserSession.count({ where: { id: session!.id } })).toBe(0)
   })
 })
