@@ -19,6 +19,7 @@ import { openDatabaseClock } from './db/postgresql/clock.ts'
 import { warnOfExposure } from './db/postgresql/exposure.ts'
 import { putBack } from './db/sqlite/file-identity.ts'
 import { lockDatabase } from './db/sqlite/file-lock.ts'
+import { sortBeside } from './db/sqlite/temp-files.ts'
 import { hasForeignLog, setLogAside } from './db/sqlite/write-ahead-log.ts'
 import { createTroubles, LOCK_TAKEN } from './db/troubles.ts'
 import type { Deps } from './deps.ts'
@@ -154,6 +155,7 @@ async function openStores(cleanup: AsyncDisposableStack, settings: Settings, log
   const file = databaseFile(settings)
   const troubles = cleanup.adopt(createTroubles(log, file), (opened) => opened.stop())
   if (file) {
+    sortBeside(file)
     const lock = lockDatabase(file, () => troubles.note(LOCK_TAKEN))
     cleanup.defer(() => lock.release())
     if (putBack(file))

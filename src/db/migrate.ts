@@ -9,6 +9,7 @@ import { hostsOf } from '../lib/postgres-url.ts'
 import { KEEP_ALIVE } from './limits.ts'
 import { accessAdvice } from './sqlite/file-lock.ts'
 import { writeStatistics } from './sqlite/statistics.ts'
+import { sortBeside } from './sqlite/temp-files.ts'
 
 /** Thrown if migrations failed. The tables are unchanged. The message states the reason. */
 export class MigrationError extends Error {
@@ -70,6 +71,7 @@ async function inSqlite(file: string, migrations: string, mayApply: boolean): Pr
   const { default: Sqlite } = await import('better-sqlite3')
   const folder = join(migrations, 'sqlite')
   makeFolder(dirname(file))
+  sortBeside(file)
   // An unwritable file would be opened read-only.
   if (existsSync(file)) accessSync(file, constants.R_OK | constants.W_OK)
   const connection = new Sqlite(file, { timeout: 10_000 })

@@ -1,4 +1,4 @@
-import { execFile } from 'node:child_process'
+import { execFile, spawnSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -337,6 +337,24 @@ describe('SQLite', () => {
       '2_more',
       '3_last',
     ])
+  })
+
+  test('a large table gets an index where only the folder of the file can be written', async ({ skip }) => {
+    const inside = ['--user', '--map-root-user', '--mount']
+    skip(spawnSync('unshare', [...inside, 'true']).status !== 0, 'this machine gives no process its own file systems')
+    const scripts = migrations('sqlite', {
+      '1_large': `CREATE TABLE "t" AS
+          WITH RECURSIVE "n"("i") AS (SELECT 1 UNION ALL SELECT "i" + 1 FROM "n" WHERE "i" < 60000)
+          SELECT hex(randomblob(200)) AS "text" FROM "n";
+        CREATE INDEX "t_text" ON "t" ("text")`,
+    })
+    const program =
+      'const { migrateSqlite } = await import(process.argv[1]); await migrateSqlite(...process.argv.slice(2))'
+    const args = [new URL('../../src/db/migrate.ts', import.meta.url).href, file, scripts]
+    const readOnly = 'mount --bind "$0" "$0" && mount -o remount,bind,ro / && cd / && exec "$@"'
+    const run = ['sh', '-c', readOnly, folder, process.execPath, '--input-type=module', '-e', program, ...args]
+    await promisify(execFile)('unshare', [...inside, ...run], { env: { PATH: process.env.PATH } })
+    expect(rows(`SELECT "name" FROM "sqlite_schema" WHERE "type" = 'index'`)).toContain('t_text')
   })
 
   test('a failing migration leaves the file unchanged, and the error names it and the reason', async () => {
