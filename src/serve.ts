@@ -19,7 +19,7 @@ const STOP_SIGNALS = ['SIGTERM', 'SIGINT'] as const
 
 const exit = () => process.exit(0)
 
-const EXPECTED = [DatabaseLockedError, MigrationError, EncryptionKeyError, NewInstallationError]
+const EXPECTED = [SettingsError, DatabaseLockedError, MigrationError, EncryptionKeyError, NewInstallationError]
 
 /**
  * Explains why the service cannot start: the message of a problem that the operator can solve, with the way out, or any
@@ -27,13 +27,12 @@ const EXPECTED = [DatabaseLockedError, MigrationError, EncryptionKeyError, NewIn
  */
 export function explain(error: unknown, env: Readonly<Record<string, string | undefined>>): unknown {
   const { message, code, syscall } = error as NodeJS.ErrnoException
-  if (error instanceof SettingsError) return `Muster cannot start. ${message}`
   // Errors of the operating system: an unusable address or folder, an unreachable database. If several addresses
   // failed, only the code is available.
   if (syscall || isUnavailable(error)) {
     return ['Muster cannot start.', `${message || code}.`, ...wayOutOf(error, env)].join(' ')
   }
-  return EXPECTED.some((kind) => error instanceof kind) ? message : error
+  return EXPECTED.some((kind) => error instanceof kind) ? `Muster cannot start. ${message}` : error
 }
 
 /** Returns the setting to change, or the other remedy, for an error of the operating system or of the database. */

@@ -211,7 +211,7 @@ describe('a start that PostgreSQL refuses says what to do', () => {
     await using greeter = await startGreeter(null, answers)
     const error = await failure(openDatabase({ DATABASE_URL: greeter.url, DATA_DIR: '', DATABASE_POOL_SIZE: 1 }))
     expect((error as Error).message).toMatch(remedy)
-    expect(explain(error, {})).toBe((error as Error).message)
+    expect(explain(error, {})).toBe(`Muster cannot start. ${(error as Error).message}`)
   })
 })
 

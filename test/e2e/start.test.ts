@@ -432,7 +432,7 @@ test.concurrent('an SQLite file that is a folder, or has another format, is repo
   )
   await writeFile(file, 'Not what it should be.')
   const output = await refusal(folder.path, { DATABASE_URL: `file:${file}` })
-  expect(output).toBe(`The database ${file} cannot be used: file is not a database\n`)
+  expect(output).toBe(`Muster cannot start. The database ${file} cannot be used: file is not a database\n`)
   await rm(`${file}.lock`)
   await mkdir(`${file}.lock`)
   expect(await refusal(folder.path, { DATABASE_URL: `file:${file}` })).toMatch(/^.*muster\.db cannot be locked: .*\n$/)
@@ -454,7 +454,7 @@ test.runIf(hasPostgres)('a PostgreSQL without the database or the role is report
     return refusal(folder.path, { DATABASE_URL, ENCRYPTION_KEY: key(1) })
   }
   const { host } = new URL(shared)
-  const start = `The database ${host} cannot be used: `
+  const start = `Muster cannot start. The database ${host} cannot be used: `
   const remedy = 'Create it, or correct its name in DATABASE_URL: postgresql://user:password@host/database'
   expect(await refused({ pathname: '/nowhere' })).toBe(`${start}database "nowhere" does not exist. ${remedy}\n`)
   expect(await refused({ username: 'nobody' })).toBe(`${start}role "nobody" does not exist\n`)
