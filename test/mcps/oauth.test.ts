@@ -997,6 +997,19 @@ describe('a client', () => {
     expect((await call(ann, 'POST', `/mcps/${id}/connect`)).status).toBe(409)
   })
 
+  it('names the audience to a server that refuses client credentials without one', async () => {
+    const fields = { auth: 'client_credentials', clientId: 'machine', clientSecret: 'machine secret' }
+    const id = await createMcp(fields)
+    oauth.broken['/token'] = async (req, res) => {
+      const audience = new URLSearchParams(await text(req)).get('audience')
+      const error = { error: 'access_denied', error_description: 'No audience parameter was provided' }
+      if (audience !== oauth.resource.resource) return res.writeHead(403, JSON_TYPE).end(JSON.stringify(error))
+      oauth.access.set('for-audience', { account: 'the service', scope: '', isRevoked: false })
+      return res.writeHead(200, JSON_TYPE).end('{"access_token":"for-audience","token_type":"Bearer"}')
+    }
+    expect((await tools(id)).status).toBe(200)
+  })
+
   it.each([400, 201])(
     'is refused if its registration answers %i and nonsense, which no log repeats',
     async (status) => {

@@ -156,15 +156,26 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer, p
       }),
     clientCredentials: (server, client, scope) =>
       explained(async () => {
-        const parameters = new URLSearchParams({ grant_type: 'client_credentials', ...(scope && { scope }) })
-        return forTokens(server, client, scope, (options, clientInformation) => {
-          const provider = {
-            redirectUrl: undefined,
-            clientMetadata: { redirect_uris: [] },
-            clientInformation: () => clientInformation,
-            prepareTokenRequest: () => parameters,
-          } as unknown as Parameters<typeof fetchToken>[0]
-          return fetchToken(provider, server.issuer, options)
+        const withAudience = (audience?: string) => {
+          const parameters = new URLSearchParams({
+            grant_type: 'client_credentials',
+            ...(scope && { scope }),
+            ...(audience && { audience }),
+          })
+          return forTokens(server, client, scope, (options, clientInformation) => {
+            const provider = {
+              redirectUrl: undefined,
+              clientMetadata: { redirect_uris: [] },
+              clientInformation: () => clientInformation,
+              prepareTokenRequest: () => parameters,
+            } as unknown as Parameters<typeof fetchToken>[0]
+            return fetchToken(provider, server.issuer, options)
+          })
+        }
+        // Auth0 reads the resource under the name that it had before there was a standard.
+        return withAudience().catch((error: unknown) => {
+          if (!(error instanceof OAuthError && /\baudience\b/i.test(error.message))) throw error
+          return withAudience(server.resource)
         })
       }),
     revoke: (grant) => explained(() => revoke(fetch, grant)),
