@@ -284,6 +284,13 @@ describe('an answer in another form', () => {
       '{"x":null,"y":[null],"z":"NaN"}',
     ],
     [
+      'structured content with a file in base64',
+      JSON.stringify({
+        structuredContent: { type: 'image', data: 'A'.repeat(8000), url: `data:a/b;base64,${'A'.repeat(8000)}` },
+      }),
+      '{"type":"image","data":"[6000 bytes in base64: not shown]","url":"[6000 bytes in base64: not shown]"}',
+    ],
+    [
       'whole numbers that a parser would round',
       '{"structuredContent":{"id":1234567890123456789,"n":[-9007199254740993,7, 1e20]}}',
       '{"id":"1234567890123456789","n":["-9007199254740993",7,100000000000000000000]}',

@@ -107,7 +107,17 @@ function toParts(content: unknown, structured: unknown): Part[] {
   const said = parts.flatMap((part) => (part.type === 'text' ? part.text : [])).join('\n')
   if (structured === undefined || (said.trim() && isSaidIn(said, structured))) return parts
   const shown = said.trim() ? parts : parts.filter(({ type }) => type !== 'text')
-  return [...shown, { type: 'text', text: JSON.stringify(structured) }]
+  return [...shown, { type: 'text', text: JSON.stringify(structured, withoutBinary) }]
+}
+
+/** Minimum length of a text in base64 that is a file rather than a key (characters). */
+const MIN_BINARY = 4096
+
+/** Replaces files in base64, which servers also send as pictures, and which fill the context of a model. */
+function withoutBinary(_: string, value: unknown): unknown {
+  if (!isText(value) || value.length < MIN_BINARY) return value
+  const data = value.replace(/^data:[^,]{0,100};base64,/, '')
+  return BASE64.test(data) ? `[${sizeOf(data)} bytes in base64: not shown]` : value
 }
 
 /** Maximum number of values that are compared, and the maximum length of one and of the text (characters). */
