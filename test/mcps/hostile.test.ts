@@ -376,6 +376,7 @@ describe('a call', () => {
     ['the type image/jpg', { type: 'image', data: '/9j/4A==', mimeType: 'image/jpg' }, 'image/jpeg'],
     ['the type of another picture', { type: 'image', data: 'R0lGODlh', mimeType: 'image/png' }, 'image/gif'],
     ['letters of URLs', { type: 'image', data: 'iVBORw0KGgr_-A==', mime_type: 'image/png' }, 'image/png'],
+    ['a data URL as a text', { type: 'text', text: '\ndata:image/png;base64,iVBORw0KGgo=\n' }, 'image/png'],
     ["Anthropic's fields", { type: 'image', source: { media_type: 'image/webp', data: 'UklGRgAA' } }, 'image/webp'],
   ])('gets a picture with %s', async (_, part, mediaType) => {
     hostile.answer = calling(['a'], (response, message) => reply(response, message, { content: [part] }))
@@ -385,9 +386,22 @@ describe('a call', () => {
     await client.close()
   })
 
+  it.each([
+    { type: 'image', url: 'https://x.y/z.png' },
+    { type: 'image_url', image_url: { url: 'https://x.y/z.png' } },
+    { type: 'image', source: { type: 'url', url: 'https://x.y/z.png' } },
+  ])('gets the address of a picture: %o', async (part) => {
+    hostile.answer = calling(['a'], (response, message) => reply(response, message, { content: [part] }))
+    const client = await connect()
+    expect(await client.call('a', {}, signal)).toMatchObject({ content: `[link to ${part.type}: https://x.y/z.png]` })
+    await client.close()
+  })
+
+  const FILE = '{"type":"file","data":"[6000 bytes in base64: not shown]"}'
   it.each<[string, object, string]>([
     ['of a later revision', { content: [{ type: 'table', rows: [1] }] }, '{"type":"table","rows":[1]}'],
     ['whose text is an object', { content: [{ type: 'text', text: { a: 1 } }] }, '{"a":1}'],
+    ['whose file is in base64', { content: [{ type: 'file', data: 'A'.repeat(8000) }] }, FILE],
     ['beside the content', { output: 'yes' }, '{"output":"yes"}'],
   ])('gets the JSON of a part %s', async (_, result, content) => {
     hostile.answer = calling(['a'], (response, message) => reply(response, message, result))

@@ -144,13 +144,19 @@ function* valuesIn(value: unknown, left = MAX_DEPTH): Generator<string> {
 const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/
 
 /** Preserves pictures that models can see. */
-function toPart(part: unknown): Part {
-  if (isText(part)) return { type: 'text', text: part }
-  const { data, mimeType } = isObject(part) && part.type !== 'text' ? pictureIn(part) : { data: '', mimeType: '' }
+function toPart(given: unknown): Part {
+  const part = isText(given) ? { type: 'text', text: given } : given
+  const { data, mimeType } = isObject(part) ? pictureIn(isDataUrl(part) ? { data: part.text } : part) : NO_PICTURE
   if (PICTURES.has(mimeType) && data.length <= MAX_PICTURE && BASE64.test(data))
     return { type: 'image', data, mimeType }
   return { type: 'text', text: toText(part) }
 }
+
+const NO_PICTURE = { data: '', mimeType: '' }
+
+/** Returns whether a part is a text that consists of a picture as a data URL. */
+const isDataUrl = ({ type, text }: Fields): boolean =>
+  type === 'text' && isText(text) && /^\s*data:image\/[\w.+-]{1,50};base64,/.test(text)
 
 /** Beginnings of pictures in base64, by type. Providers refuse a picture of another type than stated. */
 const BEGINNINGS: readonly (readonly [string, string])[] = [
@@ -165,13 +171,15 @@ const BEGINNINGS: readonly (readonly [string, string])[] = [
  * messages. Data may be a data URL, or base64 with the letters of URLs.
  */
 function pictureIn({ type, resource, source, image_url: link, ...plain }: Fields): { data: string; mimeType: string } {
+  if (type === 'text') return NO_PICTURE
   const given: Fields =
     type === 'resource' && isObject(resource)
       ? { data: resource.blob, ...resource }
       : { ...plain, ...(isObject(source) && source), ...(isObject(link) && { data: link.url }) }
   const stated = [given.mimeType, given.mimetype, given.mime_type, given.media_type].find(isText) ?? ''
-  const [, ofUrl] = isText(given.data) ? (/^data:([^;,]{0,100});base64,/.exec(given.data) ?? []) : []
-  const base64 = isText(given.data) ? given.data.slice(ofUrl === undefined ? 0 : `data:${ofUrl};base64,`.length) : ''
+  const stored = isText(given.data) ? given.data.trimStart() : ''
+  const [, ofUrl] = /^data:([^;,]{0,100});base64,/.exec(stored) ?? []
+  const base64 = stored.slice(ofUrl === undefined ? 0 : `data:${ofUrl};base64,`.length)
   const data = base64.replace(/\s+/g, '').replaceAll('-', '+').replaceAll('_', '/')
   const kind = (stated || ofUrl || '').toLowerCase().replace(/^image\/(?:x-)?jpe?g$/, 'image/jpeg')
   const known = BEGINNINGS.find(([beginning]) => data.startsWith(beginning))
@@ -245,12 +253,14 @@ const isTooDeep = (value: unknown, left = MAX_DEPTH): boolean =>
 
 /** Describes a part of an answer as text for the model. */
 function toText(part: unknown): string {
-  const { type, text, data, mimeType, name, title, description, uri, resource } = isObject(part) ? part : {}
+  const { type, text, data, mimeType, name, title, description, uri, resource } = asObject(part)
   if (isText(text)) return text
   if (type === 'text' && text !== undefined && text !== null) return JSON.stringify(text)
   if ((type === 'image' || type === 'audio') && isText(data)) {
     return `[${type}, ${isText(mimeType) ? mimeType : 'without a type'}, ${sizeOf(data)} bytes: not shown]`
   }
+  const address = addressIn(asObject(part))
+  if (BINARY.has(type) && address !== undefined) return `[link to ${type}: ${address}]`
   if (type === 'resource_link' && isText(uri)) {
     const about = [[title, name].find(isText), uri, description].filter(isText)
     return `[link to ${about.join(': ')}]`
@@ -264,8 +274,12 @@ function toText(part: unknown): string {
   }
   // Parts of later revisions, and of servers' own.
   const hasMore = isObject(part) && Object.keys(part).some((key) => !WITHOUT_CONTENT.has(key))
-  return hasMore && !BINARY.has(type) ? JSON.stringify(part) : '[unsupported content]'
+  return hasMore && !BINARY.has(type) ? JSON.stringify(part, withoutBinary) : '[unsupported content]'
 }
+
+/** Returns the address of a picture that a server leaves where it is, in fields of models' APIs. */
+const addressIn = ({ url, source, image_url: link }: Fields): unknown =>
+  [url, asObject(source).url, asObject(link).url].find((one) => isText(one) && /^https?:/i.test(one))
 
 /** Types of files that are text, which some servers send in base64 nevertheless. */
 const TEXT_FILE =
@@ -283,6 +297,6 @@ function textIn(base64: string, mimeType: string): string | null {
 
 /** Fields of a part that are not its content. */
 const WITHOUT_CONTENT: ReadonlySet<string> = new Set(['type', 'annotations', '_meta'])
-const BINARY: ReadonlySet<unknown> = new Set(['image', 'audio', 'resource'])
+const BINARY: ReadonlySet<unknown> = new Set(['image', 'image_url', 'audio', 'resource'])
 
 const sizeOf = (base64: string) => Math.floor((base64.length * 3) / 4)
