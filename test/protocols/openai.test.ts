@@ -230,6 +230,7 @@ describe('chat completions', () => {
     ['no messages', { messages: [] }],
     ['an answer at the end', { messages: [user('Hi'), assistant('Yes')] }],
     ['an empty message', { messages: [user(' ')] }],
+    ['a message that is too long', { messages: [user('x'.repeat(200_001))] }],
     [
       'the address of a picture',
       { messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'x' } }] }] },
@@ -768,6 +769,31 @@ describe('function tools of the client', () => {
     await clientOf().chat.completions.create({ model: agent, tools, messages: history as never })
     const [, , made, result] = model.requests.at(-1)!.body.messages as any[]
     expect([made.tool_calls[0].function.arguments, result.content]).toEqual(['{"city":"Rome"}', '21 degrees'])
+  })
+
+  it('are read with their own results from a history that uses ids again', async () => {
+    const made = (...cities: string[]) => ({
+      role: 'assistant',
+      content: null,
+      tool_calls: cities.map((city) => ({
+        id: 'call_0',
+        function: { name: 'get_weather', arguments: JSON.stringify({ city }) },
+      })),
+    })
+    const given = (content: string) => ({ role: 'tool', tool_call_id: 'call_0', content })
+    const one = [user('One?'), made('Rome'), given('warm'), made('Kiel'), given('wet'), assistant('Both.')]
+    const two = [user('Two?'), made('Oslo', 'Bern'), given('cold'), given('dry'), assistant('Both.')]
+    const messages = [...one, ...two, user('And now?')] as never
+    await clientOf().chat.completions.create({ model: agent, tools, messages })
+    const sent = model.requests.at(-1)!.body.messages as any[]
+    const cities = sent.flatMap(({ tool_calls = [] }) =>
+      tool_calls.map((call: any) => JSON.parse(call.function.arguments).city),
+    )
+    const results = sent.flatMap(({ role, content }) => (role === 'tool' ? content : []))
+    expect([cities, results]).toEqual([
+      ['Rome', 'Kiel', 'Oslo', 'Bern'],
+      ['warm', 'wet', 'cold', 'dry'],
+    ])
   })
 
   it('can be demanded by name, for the first step', async () => {

@@ -354,6 +354,11 @@ describe('a response', () => {
     expect(unknown).toMatchObject({ status: 404, code: 'previous_response_not_found', param: 'previous_response_id' })
     const { id: model } = await toolLab.agent()
     expect(await status(create({ previous_response_id: response.id, model }))).toBe(404)
+    const run = (await request(server(), 'GET', `/api/v1/executions/${response.id.slice('resp_'.length)}`)).body
+      .execution
+    await request(server(), 'DELETE', `/api/v1/chats/${run.chatId}`)
+    const deleted = await create({ previous_response_id: response.id }).catch((error) => error)
+    expect(deleted).toMatchObject({ status: 404, code: 'previous_response_not_found' })
     const weak = await server().member({ scopes: ['tasks:read'] })
     expect(await status(clientOf(weak.token).responses.retrieve(response.id))).toBe(403)
   })

@@ -203,7 +203,9 @@ async function findPrevious(actor: Actor, deps: Deps, id: string, agent: CachedA
   const { row } = await findResponse(actor, deps, id).catch((error) => {
     throw error instanceof AppError && error.status === 404 ? previousNotFound() : error
   })
-  if (row.agentId !== agent.id) throw previousNotFound()
+  // Its chat may be deleted.
+  const isThere = row.agentId === agent.id && (await findSessionId(actor, deps, agent, row.sessionId))
+  if (!isThere) throw previousNotFound()
   return row
 }
 

@@ -12,6 +12,9 @@ export function checkQuestion(question: string | null, field: string): string {
     throw invalidField(field, 'a message of the user at the end', detail)
   }
   if (!question.trim()) throw badRequest(`Missing required field: ${field}`, { detail: 'The last message is empty.' })
-  if (question.length > MAX_MESSAGE) throw invalidField(field, `a last message of at most ${MAX_MESSAGE} characters`)
+  if (question.length > MAX_MESSAGE) {
+    const detail = `It has ${question.length}. Shorten it, or attach the text as a file.`
+    throw invalidField(field, `a last message of at most ${MAX_MESSAGE} characters`, detail)
+  }
   return question
 }

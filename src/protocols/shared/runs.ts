@@ -113,6 +113,9 @@ type Place = {
   joins?: ExecutionRow
 }
 
+const NO_SESSION =
+  'The conversation was deleted, or there is none with this id of this agent that you can see. Leave its id out to begin another one.'
+
 /** Columns of a session that its continuation and its branches need. */
 const SESSION = {
   id: true,
@@ -135,7 +138,7 @@ async function findPlace(actor: Actor, deps: Deps, asked: Asked): Promise<Place>
   const sessionId = behind?.sessionId ?? asked.sessionId ?? null
   const named = sessionId === null && name !== null ? await findName(actor, deps, asked, name) : null
   const session = await findSession(actor, deps, asked, sessionId ?? named?.sessionId)
-  if (!session && sessionId !== null) throw notFound('Session')
+  if (!session && sessionId !== null) throw notFound('Session', NO_SESSION)
   if (!session) {
     const spaceId = await findOrDefault(actor, deps, asked.options?.spaceId)
     const given = history ?? []

@@ -76,10 +76,11 @@ export function createTurns() {
       turn(false)
     },
     result(id: string, content: string, isError = false): void {
-      for (const { toolCalls } of turns) {
-        const call = toolCalls.findLast((one) => one.id === id)
-        if (call) Object.assign(call, { result: content, isError })
-      }
+      // Some servers of models use their ids of calls again.
+      const isOf = (one: CallRecord) => one.id === id
+      const { toolCalls = [] } = turns.findLast((turn) => turn.toolCalls.some(isOf)) ?? {}
+      const call = toolCalls.find((one) => isOf(one) && one.result === null) ?? toolCalls.findLast(isOf)
+      if (call) Object.assign(call, { result: content, isError })
       results.push({ id, content, isError })
       allResults.push({ id, content, isError })
       isAsked = false
