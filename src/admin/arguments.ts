@@ -141,7 +141,9 @@ function unknownCommand(positionals: string[]): UsageError {
   const given = positionals.slice(0, 2).join(' ')
   const names = COMMANDS.map(({ usage }) => wordsOf(usage).join(' '))
   const like = nearest(given, names) ?? nearest(positionals[0]!, names)
-  return new UsageError(`Unknown command: ${toPrintable(given)}. ${like ? `Did you mean ${like}? ` : ''}${help}`)
+  const family = names.filter((name) => name.startsWith(`${positionals[0]} `))
+  const known = family.length ? `There are ${family.join(', ')}. ` : ''
+  return new UsageError(`Unknown command: ${toPrintable(given)}. ${like ? `Did you mean ${like}? ` : known}${help}`)
 }
 
 /** Returns the command named by the arguments with its options; null if help is requested. */

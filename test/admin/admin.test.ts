@@ -441,7 +441,8 @@ test('a user gets no token in an organization without a membership there', async
 
 test.each([
   [[], /^No command\. See/],
-  [['org', 'delete', 'x'], /^Unknown command: org delete\. See/],
+  [['org', 'delete', 'x'], /^Unknown command: org delete\. There are org create, org list\. See/],
+  [['token'], /^Unknown command: token\. There are token create, token list, token revoke\. See/],
   [['bakcup', 'x.db'], /^Unknown command: bakcup x\.db\. Did you mean backup\? See/],
   [['user', 'lst'], /^Unknown command: user lst\. Did you mean user list\? See/],
   [['org', 'create'], /^Missing argument. Usage: org create NAME/],
