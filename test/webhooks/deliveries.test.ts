@@ -1,15 +1,17 @@
 import { Client } from 'pg'
 import { Webhook } from 'standardwebhooks'
 import { afterEach, describe, expect, it } from 'vitest'
+import type { Actor } from '../../src/auth/actor.ts'
 import type { Db, Tx } from '../../src/db/client.ts'
 import { announce } from '../../src/db/events.ts'
 import { overrideMembers } from '../../src/db/override-members.ts'
+import type { Deps } from '../../src/deps.ts'
 import { bodyOf } from '../../src/protocols/a2a/push.ts'
 import { readSettings } from '../../src/settings.ts'
 import { createDeliverer } from '../../src/webhooks/deliverer.ts'
 import { bodyOf as messageOf } from '../../src/webhooks/formats.ts'
 import { createSender } from '../../src/webhooks/send.ts'
-import { rotate, test } from '../../src/webhooks/service.ts'
+import { create as createWebhook, rotate, test, update } from '../../src/webhooks/service.ts'
 import { callerAt } from '../support/api.ts'
 import { movableClock } from '../support/clock.ts'
 import { FORBIDDEN_HOSTS } from '../support/forbidden-hosts.ts'
@@ -256,9 +258,39 @@ describe('A webhook', () => {
     expect((await call('POST', `/webhooks/${id}/test`)).status).toBe(409)
   })
 
+  it('is changed and deleted alone, and shows its address', async () => {
+    const [one, other] = [await hook(), await hook()]
+    const before = (await call('GET', `/webhooks/${other.id}`)).body
+    expect(before.webhook.url).toBe(receiver.url + other.path)
+    await call('PATCH', `/webhooks/${one.id}`, { description: 'Changed', url: `${receiver.url}/changed` })
+    expect((await call('GET', `/webhooks/${other.id}`)).body).toEqual(before)
+    expect((await call('DELETE', `/webhooks/${one.id}`)).status).toBe(200)
+    expect((await call('GET', `/webhooks/${other.id}`)).body).toEqual(before)
+    expect((await call('DELETE', `/webhooks/${one.id}`)).status).toBe(404)
+  })
+
+  it('gets no private address by a change either', async () => {
+    const { deps } = server.service
+    const { id } = await hook()
+    const actor = await deps.actors.of(credentialsOf(`Bearer ${ann.token}`))
+    const settings = { ...deps.settings, ALLOW_PRIVATE_NETWORK: false }
+    const changed = update(actor, { ...deps, settings }, { id, url: 'http://[::ffff:127.0.0.1]/' })
+    await expect(changed).rejects.toThrow('Must not be a private address')
+  })
+
+  it('is one of at most 100 of its organization', async () => {
+    const who = await server.member({ organization: 'Many', role: 'admin' })
+    const { deps } = server.service
+    const actor = await deps.actors.of(credentialsOf(`Bearer ${who.token}`))
+    const create = () => createWebhook(actor, deps, { url: receiver.url, events: ['*'], enabled: false })
+    for (let left = 100; left; left--) await create()
+    await expect(create()).rejects.toThrow('Too many webhooks')
+  })
+
   it.each([
     ['tested', test],
     ['given a new secret', rotate],
+    ['changed', (actor: Actor, deps: Deps, id: string) => update(actor, deps, { id, description: 'Changed' })],
   ])('is unknown if it is deleted while it is %s', async (_, change) => {
     const { deps } = server.service
     const { id } = await hook()
