@@ -2,6 +2,7 @@ import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useState, useSyncExternalStore } from 'react'
 import { client, toFailure } from './api.ts'
 import { reread } from './lib/reread.ts'
+import { queryClient } from './queries.ts'
 import { signIn } from './session.ts'
 
 /** Delays between attempts to connect (ms), short at first. */
@@ -15,9 +16,13 @@ type Handlers = {
   onGone?: (error: unknown) => void
 }
 
+/** Reads again the queries of the page that have failed. */
+const rereadFailed = () => reread(queryClient, { type: 'active', predicate: ({ state }) => state.status === 'error' })
+
 /**
  * Follows a subscription until the returned function is called. Reconnects after a lost connection or a restart of the
- * server, and has no connection while the page is in the background; `inputOf` returns the place to resume at.
+ * server, which others may have found unreachable, too. Has no connection while the page is in the background; `inputOf`
+ * returns the place to resume at.
  */
 export function follow(path: string, inputOf: () => object, { onData, onState, onGone }: Handlers): () => void {
   let attempt = 0
@@ -25,13 +30,21 @@ export function follow(path: string, inputOf: () => object, { onData, onState, o
   let timer: ReturnType<typeof setTimeout> | undefined
   let subscription: { unsubscribe: () => void } | undefined
   let opened = 0
+  let isLost = false
 
   const again = () => {
     if (isOver) return
+    isLost = true
     onState?.(false)
     close()
     timer = setTimeout(open, WAITS[Math.min(attempt, WAITS.length - 1)])
     attempt += 1
+  }
+
+  const isThere = () => {
+    if (isLost) void rereadFailed()
+    isLost = false
+    onState?.(true)
   }
 
   function open() {
@@ -42,10 +55,10 @@ export function follow(path: string, inputOf: () => object, { onData, onState, o
       onData(data: unknown) {
         if (own !== opened || isOver) return
         attempt = 0
-        onState?.(true)
+        isThere()
         onData(data)
       },
-      onStarted: () => own === opened && onState?.(true),
+      onStarted: () => own === opened && isThere(),
       // An EventSource reconnects late, and not after every refusal.
       onConnectionStateChange: ({ state, error }: { state: string; error?: unknown }) => {
         if (state === 'connecting' && error && own === opened) again()

@@ -36,6 +36,8 @@ export const queryClient = new QueryClient({
     mutations: { networkMode: 'always' },
     queries: {
       networkMode: 'always',
+      // Otherwise false in this mode.
+      refetchOnReconnect: true,
       staleTime: 5_000,
       retry: (count, error) => count < 2 && !hasNoUse(toFailure(error).status),
     },

@@ -462,6 +462,27 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
+  it('stays at its end if an answer cannot be read again, and reads it once the network is back', async () => {
+    const { page } = await visit(browser, owner)
+    const gate = Promise.withResolvers<void>()
+    model.script({ tokens: ['A paragraph of an answer.\n\n'.repeat(99), gate.promise, 'The end.'] })
+    await sendMessage(page, 'At length')
+    await page.waitForURL('**/app/chats/*')
+    await expect.poll(() => lastAnswer(page)).toContain('A paragraph')
+    const unreachable = '**/trpc/*chats.messages*'
+    await page.route(unreachable, (route) => route.fulfill({ status: 418 }))
+    gate.resolve()
+    const alert = page.getByRole('log').getByRole('alert')
+    await alert.waitFor()
+    expect(await lastAnswer(page)).toContain('The end.')
+    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))
+    expect(await alert.evaluate((element) => element.getBoundingClientRect().bottom < innerHeight)).toBe(true)
+    await page.unroute(unreachable)
+    await page.evaluate(() => ['offline', 'online'].map((name) => window.dispatchEvent(new Event(name))))
+    await alert.waitFor({ state: 'detached' })
+    await leave(page)
+  })
+
   it('starts a branch with an edited message, and both branches can be read', async () => {
     const { page } = await visit(browser, owner)
     model.script({ tokens: 'First answer.' }, { tokens: 'Second answer.' })

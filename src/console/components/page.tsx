@@ -70,9 +70,9 @@ export function Problem({ error, retry }: { error: unknown; retry?: () => void }
     ? { message: texts.fields.of(refusal.field, refusal.reason), detail: null }
     : toFailure(error)
   const box = useRef<HTMLDivElement>(null)
-  // It may stand below the end of a long dialog.
+  // It may stand below the end of a long form. Elsewhere the person may be reading.
   useEffect(() => {
-    box.current?.scrollIntoView({ block: 'nearest' })
+    if (box.current?.closest('form, dialog')) box.current.scrollIntoView({ block: 'nearest' })
   }, [])
   return (
     <div

@@ -74,7 +74,6 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
       {!chat.connected && <Reconnecting />}
       <Scroller sent={chat.lastSent}>
         {history.isPending && <Loading lines={4} />}
-        {history.error && messages && <Problem error={history.error} retry={() => history.refetch()} />}
         {isEmpty && !isAgentGone && <Empty icon={Bot} title={t.emptyTitle(agentName)} text={t.emptyText} />}
         <Conversation
           chat={chat}
@@ -86,6 +85,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
           onChoose={(parentId, id) => setChosen({ ...chosen, [parentId]: id })}
           onCancel={cancel.mutate}
         />
+        {history.error && messages && <Problem error={history.error} retry={() => history.refetch()} />}
         {messages && messages.length > 0 && messages.length <= 2 && running.length === 0 && header && <NextSteps />}
       </Scroller>
       <div className="mx-auto w-full max-w-3xl px-4 pb-4 print:hidden">
