@@ -25,12 +25,12 @@ const pick = <Fields extends object>(fields: Partial<Fields>, names: readonly (k
 /**
  * The fields of a form about something that others may change meanwhile. A field that the person has not edited follows
  * the saved one. `check` reads the saved fields again and throws {@link Clash} if others have changed an edited one;
- * the next `check` passes. Without `read` there is nothing saved yet.
+ * the next `check` passes. Without `read` there is nothing saved yet, and nothing any more if it returns null.
  */
 export function useEdits<Fields extends object>(
   saved: Fields,
   labels: Readonly<Record<keyof Fields, string>>,
-  read: (() => Promise<Fields>) | null,
+  read: (() => Promise<Fields | null>) | null,
 ) {
   // Beside the edits: the saved values that they replace, as the person has seen them.
   const [{ written, seen }, setState] = useState<Record<'written' | 'seen', Partial<Fields>>>({ written: {}, seen: {} })
@@ -61,5 +61,5 @@ export function useEdits<Fields extends object>(
     )
   }
 
-  return { draft: { ...saved, ...edits }, edits, set, check }
+  return { draft: { ...saved, ...edits }, edits, isChanged: names.length > 0, set, check }
 }

@@ -1,5 +1,4 @@
 import { useBlocker } from '@tanstack/react-router'
-import { useState } from 'react'
 import { texts } from '../texts.ts'
 import { useUnsaved } from '../unsaved.ts'
 
@@ -22,16 +21,4 @@ export function usePageGuard(isChanged: boolean): void {
     },
     enableBeforeUnload: () => isChanged,
   })
-}
-
-/**
- * A value that the person can change before saving it. Until then it follows the saved one, which another person or an
- * agent may change. Returns the value, its setter, and whether it differs from the saved one, which is guarded.
- */
-export function useDraft<Value>(saved: Value): [Value, (value: Value) => void, boolean] {
-  const [draft, setDraft] = useState<{ value: Value } | null>(null)
-  const isChanged = draft !== null && JSON.stringify(draft.value) !== JSON.stringify(saved)
-  if (draft && !isChanged) setDraft(null)
-  useGuard(isChanged)
-  return [isChanged ? draft.value : saved, (value) => setDraft({ value }), isChanged]
 }

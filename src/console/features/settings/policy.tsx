@@ -65,11 +65,10 @@ type ToolsProps = {
 
 /** The approval modes of the built-in tools in all runs. */
 function BuiltInTools({ id, saved, isReadOnly }: ToolsProps) {
-  const { draft, edits, set, check } = useEdits({ builtInTools: saved }, LABELS, async () => {
+  const { draft, edits, isChanged, set, check } = useEdits({ builtInTools: saved }, LABELS, async () => {
     const { policy } = await readNow('organizations.getPolicy', { id })
     return { builtInTools: policy.builtInTools }
   })
-  const isChanged = 'builtInTools' in edits
   useGuard(isChanged)
   const save = useAction(
     async () => {

@@ -37,11 +37,17 @@ export function Attached({ space, isReadOnly }: { space: SpaceShape; isReadOnly:
   const skillIds = useIds(space.skillIds)
   const mcpIds = useIds(space.pluginIds)
   const { id, permissions } = space
-  const { draft, edits, set, check } = useEdits({ permissions }, LABELS, async () => {
+  const {
+    draft,
+    edits,
+    isChanged: isEdited,
+    set,
+    check,
+  } = useEdits({ permissions }, LABELS, async () => {
     const { space: now } = await readNow('spaces.get', { id })
     return { permissions: now.permissions }
   })
-  const isChanged = 'permissions' in edits || [agentIds, skillIds, mcpIds].some((ids) => ids.isChanged)
+  const isChanged = isEdited || [agentIds, skillIds, mcpIds].some((ids) => ids.isChanged)
   useGuard(isChanged)
   const save = useAction(
     async () => {

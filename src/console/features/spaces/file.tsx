@@ -1,16 +1,16 @@
 import { useQuery } from '@tanstack/react-query'
 import { Download, Trash2 } from 'lucide-react'
-import { useRef, useState } from 'react'
+import { useState } from 'react'
 import { callMutation, callQuery, type Output, toFailure } from '../../api.ts'
 import { IconButton } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
 import { Confirm } from '../../components/dialog.tsx'
+import { useEdits } from '../../components/edits.ts'
 import { Form } from '../../components/form.tsx'
-import { useDraft } from '../../components/guard.ts'
+import { useGuard } from '../../components/guard.ts'
 import { Markdown } from '../../components/markdown.tsx'
 import { Loaded } from '../../components/page.tsx'
 import { Tabs } from '../../components/tabs.tsx'
-import { toast } from '../../components/toast.tsx'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { spaces as t } from './texts.ts'
@@ -62,22 +62,23 @@ export function OpenFile({ spaceId, mayChange, path, onDeleted }: FileProps) {
 type TextProps = Pick<FileProps, 'spaceId' | 'mayChange' | 'path'> & { content: Content }
 
 function TextFile({ spaceId, mayChange, path, content }: TextProps) {
-  const [text, setText, isChanged] = useDraft(content.content)
+  const read = async () => {
+    const found = await callQuery('files.get', { id: spaceId, path }).catch((error) => {
+      if (toFailure(error).status !== 404) throw error
+    })
+    return found ? { content: found.content } : null
+  }
+  const { draft, isChanged, set, check } = useEdits({ content: content.content }, { content: path }, read)
+  useGuard(isChanged)
   const [tab, setTab] = useState<'preview' | 'source'>('preview')
-  // The content that the person began with. Another person or an agent may write the file meanwhile.
-  const first = useRef(content.content)
-  if (!isChanged) first.current = content.content
   const save = useAction(
     async () => {
-      const found = await callQuery('files.get', { id: spaceId, path }).catch((error) => {
-        if (toFailure(error).status !== 404) throw error
-      })
-      if (found && found.content !== first.current && !confirm(t.fileChanged(path))) return false
-      await callMutation('files.write', { id: spaceId, path, content: text })
-      return true
+      await check()
+      return callMutation('files.write', { id: spaceId, path, ...draft })
     },
-    { changes: ['files.'], quiet: true, onDone: (isSaved) => isSaved && toast(t.fileSaved) },
+    { changes: ['files.'], done: t.fileSaved, quiet: true },
   )
+  const text = draft.content
   const preview = /\.(md|markdown)$/i.test(path) ? <Markdown text={text} /> : <Code text={text} />
   if (!mayChange) return preview
   return (
@@ -92,7 +93,7 @@ function TextFile({ spaceId, mayChange, path, content }: TextProps) {
             spellCheck={false}
             className="field mb-2 min-h-80 font-mono text-xs"
             value={text}
-            onChange={({ target }) => setText(target.value)}
+            onChange={({ target }) => set({ content: target.value })}
           />
         </Form>
       )}

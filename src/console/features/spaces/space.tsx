@@ -100,8 +100,11 @@ const instructionsOf = ({ instructions }: SpaceShape) => ({ instructions: instru
 function Instructions({ space, isReadOnly }: { space: SpaceShape; isReadOnly: boolean }) {
   const { id } = space
   const read = async () => instructionsOf((await readNow('spaces.get', { id })).space)
-  const { draft, edits, set, check } = useEdits(instructionsOf(space), { instructions: t.instructions }, read)
-  const isChanged = 'instructions' in edits
+  const { draft, edits, isChanged, set, check } = useEdits(
+    instructionsOf(space),
+    { instructions: t.instructions },
+    read,
+  )
   useGuard(isChanged)
   const save = useAction(
     async () => {

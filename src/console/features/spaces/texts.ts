@@ -25,8 +25,6 @@ export const spaces = {
   download: 'Download',
   content: 'Content',
   fileSaved: 'File saved',
-  fileChanged: (path: string) =>
-    `Another person or an agent has changed ${path} since you began to edit it. Replace their content with yours?`,
   filesSaved: (count: number) => (count === 1 ? 'File saved' : `${count} files saved`),
   notUploaded: (name: string, why: string) => `${name} was not saved. ${why}`,
   replaceFiles: (names: string) => `Replace files that the space already has? ${names}`,

@@ -103,7 +103,7 @@ export function TaskDialog({ id, onClose }: { id: string; onClose: () => void })
 function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
   const { isAgent } = useAssignee(task.assignedTo)
   const read = async () => toDraft((await readNow('tasks.get', { id: task.id })).task)
-  const { draft, edits, set, check } = useEdits(toDraft(task), LABELS, read)
+  const { draft, edits, isChanged, set, check } = useEdits(toDraft(task), LABELS, read)
   const save = useAction(
     async () => {
       await check()
@@ -153,7 +153,7 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
           <Markdown text={task.result} />
         </section>
       )}
-      <Form save={save} isReady={Object.keys(edits).length > 0 && draft.title.trim() !== ''} onCancel={onClose}>
+      <Form save={save} isReady={isChanged && draft.title.trim() !== ''} onCancel={onClose}>
         <Fields draft={draft} onChange={set} />
       </Form>
     </>
