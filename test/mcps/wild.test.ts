@@ -951,6 +951,19 @@ it.each([
   expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
 })
 
+it('a server that is too busy to list its tools before an approved call is asked again', async () => {
+  const listed = await using(async (client) => {
+    let refusals = 0
+    otherwise = (_, response) => {
+      if (refusals++) return false
+      response.writeHead(503, { 'retry-after': '0' }).end()
+      return true
+    }
+    return client.list(never)
+  })
+  expect(listed.map(({ name }) => name)).toEqual(['act'])
+})
+
 it("a server that asks for an hour's delay fails at once, with its reason", async () => {
   otherwise = (_, response) => {
     response.writeHead(429, { 'retry-after': '3600' }).end()

@@ -219,7 +219,8 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
     async list(signal) {
       const until = withConnectTimeout(signal)
       try {
-        const now = await inSession(({ client }) => listTools(client, clean, until), until)
+        const listOnce = () => inSession(({ client }) => listTools(client, clean, until), until)
+        const now = await withRetries(listOnce, (error) => waitOf(error, session.seen), until)
         return [...now.tools.values()].map(({ tool }) => tool)
       } catch (error) {
         signal.throwIfAborted()
