@@ -4,6 +4,7 @@ import type { DocumentNode } from 'graphql'
 import { _createLRUCache, createYoga } from 'graphql-yoga'
 import { finish } from '../http/body.ts'
 import { compress, headersOf } from '../http/compress.ts'
+import { EVENT_STREAM } from '../http/sse.ts'
 import { createCaller } from '../router.ts'
 import type { Settings } from '../settings.ts'
 import type { Context } from '../trpc.ts'
@@ -67,8 +68,8 @@ async function send(
   response: Response,
   { isHead, mayShrink }: { isHead: boolean; mayShrink: boolean },
 ): Promise<void> {
-  const headers = Object.fromEntries(response.headers)
   if (!response.body || !response.headers.get('content-type')?.startsWith('text/event-stream')) {
+    const headers = Object.fromEntries(response.headers)
     const bytes = Buffer.from(await response.arrayBuffer())
     // The length of a compressed secret would leak information.
     const compressed = mayShrink ? await compress(res, bytes) : { bytes, encoding: null }
@@ -76,8 +77,8 @@ async function send(
     res.writeHead(response.status, { ...headers, ...(isPage && (await pageHeaders())), ...headersOf(compressed) })
     return finish(res, compressed.bytes)
   }
-  // Keeps proxies from buffering the stream.
-  res.writeHead(response.status, { ...headers, 'X-Accel-Buffering': 'no' }).flushHeaders()
+  // Yoga's own headers let proxies compress and so buffer the stream, and name an encoding that no standard has.
+  res.writeHead(response.status, EVENT_STREAM).flushHeaders()
   if (isHead) {
     await response.body.cancel()
     res.end()
