@@ -44,12 +44,24 @@ type RawRow = Record<keyof EventRow, unknown>
 const BASE = Prisma.sql`coalesce((SELECT "eventBase" FROM "Installation" WHERE "id" = 1), 0)`
 
 /**
+ * The oldest open transaction of this database. PostgreSQL numbers those of all its databases together, and others may be
+ * open for hours, such as a nightly import into another database, or are prepared and forgotten. A transaction that is
+ * unknown, because it has just begun or ended, counts as one of this database.
+ */
+const OLDEST_OPEN = Prisma.sql`(
+  SELECT coalesce(min("xid"::text::bigint), pg_snapshot_xmax(pg_current_snapshot())::text::bigint)
+  FROM pg_snapshot_xip(pg_current_snapshot()) AS "open"("xid") WHERE "xid"::xid NOT IN (
+    SELECT "transactionid" FROM pg_locks JOIN pg_stat_activity USING ("pid")
+    WHERE "locktype" = 'transactionid' AND "granted" AND "datname" <> current_database()
+    UNION ALL SELECT "transaction" FROM pg_prepared_xacts WHERE "database" <> current_database()))`
+
+/**
  * Returns the condition that keeps readers below every open transaction: its events are not visible yet and will stand
  * before later ones. SQLite has one writer, whose events are in the order of their commits.
  */
 const settledEvents = (settings: Source, table = 'OrganizationEvent'): Prisma.Sql =>
   databaseFile(settings) === null
-    ? Prisma.sql`${Prisma.raw(`"${table}"`)}."position" < ${BASE} + pg_snapshot_xmin(pg_current_snapshot())::text::bigint`
+    ? Prisma.sql`${Prisma.raw(`"${table}"`)}."position" < ${BASE} + ${OLDEST_OPEN}`
     : Prisma.sql`true`
 
 type Source = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>
@@ -120,7 +132,7 @@ export async function settlePresentEvents(db: Tx, settings: Source, organization
   for (const deadline = performance.now() + SETTLING; performance.now() < deadline; await sleep(INTERVAL)) {
     const [row] = await db.$queryRaw<{ position: bigint; isSettled: boolean }[]>(Prisma.sql`
       SELECT "position", coalesce(${last ?? null}::bigint, "position") <
-        ${BASE} + pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS "isSettled"
+        ${BASE} + ${OLDEST_OPEN} AS "isSettled"
       FROM "OrganizationEvent" WHERE "organizationId" = ${organizationId}
       ORDER BY "position" DESC, "sequence" DESC LIMIT 1`)
     if (!row || row.isSettled) return

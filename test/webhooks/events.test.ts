@@ -1,4 +1,5 @@
 import type { ServerResponse } from 'node:http'
+import { Client } from 'pg'
 import { describe, expect, it } from 'vitest'
 import { announce, continueEvents } from '../../src/db/events.ts'
 import { bodyOf } from '../../src/protocols/a2a/push.ts'
@@ -288,6 +289,17 @@ describe('The feed', () => {
     await open
     const ids = async () => (await feed(`since=${before.cursor}`)).events.map(({ data }: any) => data.id)
     await expect.poll(ids).toEqual(['first', 'second'])
+  })
+
+  it.runIf(onPostgres)('waits for no open transaction of another database', async () => {
+    const other = Object.assign(new URL(server.databaseEnv.DATABASE_URL ?? ''), { pathname: '/postgres' })
+    await using cleanup = new AsyncDisposableStack()
+    const client = cleanup.adopt(new Client({ connectionString: other.href }), (opened) => opened.end())
+    await client.connect()
+    await client.query('BEGIN; SELECT pg_current_xact_id()')
+    const since = await end()
+    const { id } = (await call('POST', '/tasks', { title: 'Beside' })).body.task
+    await expect.poll(async () => (await feed(`since=${since}`)).events.map(({ data }: any) => data.id)).toEqual([id])
   })
 
   it.runIf(onPostgres)('continues after the stored events once the database moved to another cluster', async () => {
