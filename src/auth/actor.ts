@@ -1,5 +1,5 @@
 import type { KeyObject } from 'node:crypto'
-import { type Db, lockRows, Prisma, type Role, rowLock, type Tx } from '../db/client.ts'
+import { type Db, keyLock, lockRows, Prisma, type Role, rowLock, type Tx } from '../db/client.ts'
 import { forbidden, lacksScopes, signInRequired, tokenExpired, unauthorized } from '../errors.ts'
 import type { Clock } from '../lib/clock.ts'
 import { isWellFormed, tokenDigest } from '../lib/token.ts'
@@ -111,6 +111,21 @@ export async function holdCredential(tx: Tx, settings: Settings, { tokenId: id, 
     await lockRows(tx, 'BrowserSession', [sessionId], rowLock(settings))
     if (!(await tx.browserSession.count({ where: { id: sessionId } }))) throw signInRequired()
   }
+}
+
+/**
+ * Holds a membership until the transaction ends, so that its end finds the things made for the member. Returns false if
+ * it has ended.
+ */
+export async function holdMembership(
+  tx: Tx,
+  settings: Settings,
+  { organizationId, userId }: Pick<Actor, 'organizationId' | 'userId'>,
+): Promise<boolean> {
+  const rows = await tx.$queryRaw<unknown[]>(Prisma.sql`
+    SELECT "role" FROM "Membership"
+    WHERE "organizationId" = ${organizationId} AND "userId" = ${userId} ${keyLock(settings)}`)
+  return rows.length > 0
 }
 
 /** Returns whether the actor's token has expired. */

@@ -1,12 +1,12 @@
 import type { z } from 'zod'
 import { executable } from '../agents/visibility.ts'
-import { type Actor, actorOf, holdCredential, isAdmin } from '../auth/actor.ts'
+import { type Actor, actorOf, holdCredential, holdMembership, isAdmin } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { toColumn } from '../auth/scopes.ts'
 import type { Db, Prisma, Tx } from '../db/client.ts'
 import { lockCounts, totalOf } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, notFound } from '../errors.ts'
+import { badRequest, forbidden, notFound } from '../errors.ts'
 import { LIVE, markRuns } from '../executions/engine/queue/endings.ts'
 import { list as listExecutions } from '../executions/service.ts'
 import { asDb, type KeyClaim, type Precondition, store, takeClaim, whenCommitted } from '../idempotency.ts'
@@ -130,6 +130,8 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         updatedAt: now,
       },
     })
+    // Behind the mission counts, which the end of a membership locks first.
+    if (!(await holdMembership(tx, deps.settings, actor))) throw forbidden()
     await audit(tx, actor, 'mission.create', created.id, now)
     return created
   })

@@ -1,10 +1,10 @@
 import type { z } from 'zod'
 import { reachable as reachableAgent } from '../agents/visibility.ts'
-import type { Actor } from '../auth/actor.ts'
+import { type Actor, holdMembership } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
-import { keyLock, Prisma, type Tx } from '../db/client.ts'
+import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { badReference, badRequest, conflict, notFound } from '../errors.ts'
+import { badReference, badRequest, conflict, forbidden, notFound } from '../errors.ts'
 import { type ExecuteCall, executeAgent } from '../executions/execute.ts'
 import { readableOf as findRuns } from '../executions/service.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
@@ -151,10 +151,8 @@ const badAssignee = (id: string) =>
 async function holdAssignee(tx: Tx, actor: Actor, { settings }: Deps, assignee: Partial<Assignee>): Promise<void> {
   const { assignedTo: userId, assignedAgentId } = assignee
   if (!userId || assignedAgentId) return
-  const rows = await tx.$queryRaw<unknown[]>(Prisma.sql`
-    SELECT "role" FROM "Membership"
-    WHERE "organizationId" = ${actor.organizationId} AND "userId" = ${userId} ${keyLock(settings)}`)
-  if (!rows.length) throw badAssignee(userId)
+  const { organizationId } = actor
+  if (!(await holdMembership(tx, settings, { organizationId, userId }))) throw badAssignee(userId)
 }
 
 async function checkSpace(actor: Actor, { db }: Deps, id: string | null | undefined): Promise<void> {
@@ -331,7 +329,10 @@ export async function claim(actor: Actor, deps: Deps, input: z.output<typeof Cla
     throw alreadyAssigned(`Only a pending task can be claimed. This one is ${task.status}.`)
   if (task.assignedTo !== null) throw alreadyAssigned()
   const now = deps.clock.now()
-  const row = await deps.db.$transaction((tx) => updateTask(tx, actor, task, 'task.claim', now, assignee))
+  const row = await deps.db.$transaction(async (tx) => {
+    if (!assignee.assignedAgentId && !(await holdMembership(tx, deps.settings, actor))) throw forbidden()
+    return updateTask(tx, actor, task, 'task.claim', now, assignee)
+  })
   if (!row) throw alreadyAssigned()
   deps.bus.publish('task', [row.id])
   return { task: await viewOf(actor, deps, row) }

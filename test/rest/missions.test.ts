@@ -1,13 +1,17 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { Db, Tx } from '../../src/db/client.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import { newId } from '../../src/lib/id.ts'
 import { createScheduler, type Scheduler } from '../../src/missions/scheduler.ts'
+import { CreateMission } from '../../src/missions/schema.ts'
+import { create as createMission } from '../../src/missions/service.ts'
 import { removeMember } from '../../src/organizations/service.ts'
 import { APIS, apis, callerAt, expectError, ok, onEachApi } from '../support/api.ts'
 import { stopClock } from '../support/clock.ts'
 import { misfit } from '../support/model-replies.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
-import { type Answer, request } from '../support/rest.ts'
+import { type Answer, credentialsOf, request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
 import { overtaken, together } from '../support/together.ts'
 import { use } from '../support/use.ts'
@@ -260,6 +264,21 @@ describe('POST /missions', () => {
     expectError(other, 422, 'Idempotency-Key was used with another request')
     expect(await server.service.deps.db.mission.count({ where: { title: 'Once' } })).toBe(1)
   })
+})
+
+it('a mission of a member whose membership a concurrent request ends is not created', async () => {
+  const { deps } = server.service
+  const { userId, token } = await server.member({ organization: 'Acme' })
+  const actor = await deps.actors.of(credentialsOf(`Bearer ${token}`))
+  const db = overrideMembers(deps.db, {
+    $transaction: async (work: (tx: Tx) => Promise<unknown>) => {
+      await deps.db.membership.deleteMany({ where: { userId } })
+      return deps.db.$transaction(work)
+    },
+  }) as Db
+  const input = CreateMission.parse({ title: 'Watch', goal: 'Look around', agentId })
+  await expect(createMission(actor, { ...deps, db }, input)).rejects.toMatchObject({ status: 403 })
+  expect(await deps.db.mission.count({ where: { userId } })).toBe(0)
 })
 
 describe('PATCH /missions/{id}', () => {

@@ -4,7 +4,7 @@ import type { Db, Tx } from '../../src/db/client.ts'
 import { overrideMembers } from '../../src/db/override-members.ts'
 import { newId } from '../../src/lib/id.ts'
 import { newToken } from '../../src/lib/token.ts'
-import { create as createTask, update as updateTask } from '../../src/tasks/service.ts'
+import { claim as claimTask, create as createTask, update as updateTask } from '../../src/tasks/service.ts'
 import { APIS, apis, callerAt, expectError, ok, onEachApi, procedures } from '../support/api.ts'
 import { createFolder } from '../support/folder.ts'
 import { misfit } from '../support/model-replies.ts'
@@ -291,6 +291,9 @@ describe('an assignee', () => {
     const { userId, organizationId } = gone
     await deps.db.membership.create({ data: { userId, organizationId, role: 'member', createdAt: clock.now() } })
     await expect(createTask(actor, { ...deps, db }, { title: 'x', ...assigned })).rejects.toThrow(ASSIGNEE)
+    await deps.db.membership.create({ data: { userId, organizationId, role: 'member', createdAt: clock.now() } })
+    const self = await deps.actors.of(credentialsOf(`Bearer ${gone.token}`))
+    await expect(claimTask(self, { ...deps, db }, { id })).rejects.toMatchObject({ status: 403 })
   })
 
   it('by assignTo wins over one by assignedTo', async () => {
