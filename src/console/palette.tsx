@@ -23,8 +23,12 @@ const MAX_ITEMS = 50
 /** The chats that people have had, the newest first. */
 function useFoundChats(text = '') {
   const search = useSettled(text)
-  const { data } = useQuery(query('chats.list', { mission: false, limit: MAX_ITEMS, ...(search && { search }) }))
-  return (search === text && data?.chats.filter((chat) => !isUntouched(chat))) || []
+  const { data, isPending } = useQuery(
+    query('chats.list', { mission: false, limit: MAX_ITEMS, ...(search && { search }) }),
+  )
+  const isRead = search === text && !isPending
+  const chats = isRead ? data?.chats.filter((chat) => !isUntouched(chat)) : []
+  return { chats: chats ?? [], isPending: !isRead }
 }
 
 /** Finds pages, agents, chats, missions and spaces by a few letters. */
@@ -33,9 +37,9 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   const [text, setText] = useState('')
   const isAdmin = useIsAdmin()
   const { agents } = useFoundAgents()
-  const moreAgents = useFoundAgents(text.trim()).agents
-  const chats = useFoundChats()
-  const moreChats = useFoundChats(text.trim())
+  const foundAgents = useFoundAgents(text.trim())
+  const { chats } = useFoundChats()
+  const foundChats = useFoundChats(text.trim())
   const missions = useQuery(query('missions.list', { limit: 200 }))
   const spaces = useQuery(query('spaces.list', { limit: 200 }))
 
@@ -86,7 +90,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   const found = items.filter(({ label, kind }) => fits(`${label} ${kind}`, text))
   // These arrive last, and move no other item under the pointer.
   const known = new Set(found.map(({ key }) => key))
-  const more = [...moreAgents.map(toAgent), ...moreChats.map(toChat)].filter(
+  const more = [...foundAgents.agents.map(toAgent), ...foundChats.chats.map(toChat)].filter(
     ({ key }) => text.trim() && !known.has(key),
   )
   const shown = [...found, ...more].slice(0, MAX_ITEMS)
@@ -125,8 +129,12 @@ export default function Palette({ onClose }: { onClose: () => void }) {
             <span className="shrink-0 text-soft text-xs">{item.kind}</span>
           </div>
         ))}
-        {!shown.length && <p className="px-2.5 py-4 text-soft">{t.nothing}</p>}
       </div>
+      {!shown.length && (
+        <p role="status" className="px-2.5 py-4 text-soft">
+          {foundAgents.isPending || foundChats.isPending ? texts.loading : t.nothing}
+        </p>
+      )}
     </Dialog>
   )
 }
