@@ -272,9 +272,10 @@ it.each<[string, unknown]>([
   expect((listed as McpClient['tools']).map(({ name }) => name)).toEqual(['first', 'last'])
 })
 
-it('a list of tools whose next page is null ends there', async () => {
+it.each([null, false, {}])('a list of tools whose next page is %j ends there', async (nextCursor) => {
   const listed = await list((response, message) => {
-    reply(response, message, { tools: [tool('first')], nextCursor: null })
+    const isNext = JSON.stringify(message).includes('cursor')
+    reply(response, message, { tools: [tool(isNext ? 'second' : 'first')], nextCursor })
   })
   expect((listed as McpClient['tools']).map(({ name }) => name)).toEqual(['first'])
 })

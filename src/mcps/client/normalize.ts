@@ -25,7 +25,8 @@ export function normalize(result: Fields, isList = false): Fields {
     ...(!isHandshake && { resultType: 'complete' }),
     ...(isList && UNCACHED),
     ...fields,
-    ...(nextCursor !== undefined && { nextCursor: String(nextCursor) }),
+    // PHP has false for no further page.
+    ...((isText(nextCursor) || typeof nextCursor === 'number') && { nextCursor: String(nextCursor) }),
     ...(isHandshake && toHandshake(fields)),
     ...([isError, is_error].some(isTrue) && { isError: true }),
     ...((isList || tools !== undefined) && { tools: toTools(tools ?? content) }),
