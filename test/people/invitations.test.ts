@@ -254,8 +254,20 @@ describe('creating invitations', () => {
     await db.invitation.createMany({ data: open })
     const refused = await invite(path, admin, { email, role: 'member' })
     expectError(refused, 400, 'Too many open invitations. At most 1000')
+    const other = await people()
+    expect((await invite(other.path, other.admin, { email: other.email, role: 'member' })).status).toBe(200)
     clock.advance(60_000)
     expect((await invite(path, admin, { email, role: 'member' })).status).toBe(200)
+  })
+
+  it('is deleted alone', async () => {
+    const { admin, path, email } = await people()
+    const [one, other] = [email, `other-${email}`].map((email) => invite(path, admin, { email, role: 'member' }))
+    const { id } = (await one!).body
+    const { invitation } = (await other!).body
+    expect((await request(server, 'DELETE', `${path}/${id}`, { token: admin.token })).status).toBe(200)
+    const { invitations } = (await request(server, 'GET', path, { token: admin.token })).body
+    expect(invitations).toEqual([invitation])
   })
 
   it('by mail only hides the link from the answer, and verifies the address', async () => {
