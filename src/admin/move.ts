@@ -4,6 +4,7 @@ import { Client } from 'pg'
 import { databaseFile, requireOwnLog } from '../db/client.ts'
 import { KEEP_ALIVE } from '../db/limits.ts'
 import { migratePostgresql, requireMigrated } from '../db/migrate.ts'
+import { FORMS, WITHOUT_TIME_LIMITS } from '../db/postgresql/session.ts'
 import { lockDatabase } from '../db/sqlite/file-lock.ts'
 import { countedStarts, findCopy } from '../installation.ts'
 import { troubleIn } from '../lib/database-errors.ts'
@@ -43,6 +44,8 @@ export async function move(operator: Operator, _: string[], { to = '' }: Options
   try {
     source.exec('BEGIN')
     requireMigrated(source)
+    // If the connection is lost between two statements, the next one fails.
+    target.on('error', () => {})
     await target.connect().catch((error: Error) => {
       throw new AdminError(
         ['The target cannot be reached:', error.message, troubleIn(error)?.detail ?? ''].join(' ').trim(),
@@ -88,7 +91,8 @@ async function copyAll(
   operator: Operator,
 ): Promise<{ tables: Moved[]; isPaused: boolean }> {
   const tables = allTables()
-  await target.query(`BEGIN; LOCK TABLE ${tables.map(({ name }) => quote(name)).join(', ')} IN ACCESS EXCLUSIVE MODE`)
+  await target.query(`${FORMS}; BEGIN; ${WITHOUT_TIME_LIMITS}`)
+  await target.query(`LOCK TABLE ${tables.map(({ name }) => quote(name)).join(', ')} IN ACCESS EXCLUSIVE MODE`)
   await refuseMoved(source, target)
   for (const { name } of tables) {
     const { rowCount } = await target.query(`SELECT FROM ${quote(name)} LIMIT 1`)

@@ -7,6 +7,7 @@ import { codeIn, isUnavailable, troubleIn } from '../lib/database-errors.ts'
 import { makeFolder } from '../lib/folders.ts'
 import { hostsOf } from '../lib/postgres-url.ts'
 import { KEEP_ALIVE } from './limits.ts'
+import { WITHOUT_TIME_LIMITS } from './postgresql/session.ts'
 import { accessAdvice } from './sqlite/file-lock.ts'
 import { writeStatistics } from './sqlite/statistics.ts'
 import { sortBeside } from './sqlite/temp-files.ts'
@@ -235,10 +236,6 @@ async function inPostgresql(url: string, options: MigrateOptions, mayApply: bool
     await adapter.dispose()
   }
 }
-
-/** Lifts the time limits of the role and the database, which are for requests, until the transaction ends. */
-export const WITHOUT_TIME_LIMITS = `SELECT set_config("name", '0', true) FROM pg_settings WHERE "name" IN
-  ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout')`
 
 /** Sessions whose transactions have locked tables of Muster. */
 const BLOCKING = `SELECT DISTINCT "pid", "usename" AS "user", "application_name" AS "application"

@@ -102,8 +102,13 @@ describe('a moved database', () => {
   let url: string
   beforeAll(async () => {
     url = await postgres.createDatabase()
+    // Settings of a database or a role that are for its other programs.
+    const database = `ALTER DATABASE "${new URL(url).pathname.slice(1)}"`
+    const theirs = ["DateStyle = 'German'", "TimeZone = 'Asia/Kathmandu'", "bytea_output = 'escape'"]
+    for (const setting of [...theirs, "transaction_timeout = '2s'"]) await sql(url, `${database} SET ${setting}`)
     const { code, out, err } = await move(url)
     expect([code, err]).toEqual([0, ''])
+    await sql(url, `${database} RESET ALL`)
     const { tables, rows } = JSON.parse(out)
     expect(tables.map(({ name }: { name: string }) => name)).toEqual(MODELS.map(({ name }) => name))
     expect(rows).toBeGreaterThan(2 * MODELS.length + 10)

@@ -18,6 +18,7 @@ import { createGroupCommit } from './group-commit.ts'
 import { createLanes } from './lanes.ts'
 import { type Connections, openPool } from './pool.ts'
 import { passMark, retryStatement } from './retry.ts'
+import { FORMS } from './session.ts'
 import { openTransaction, type Prepare, runnerOf } from './transaction.ts'
 import { toParameter } from './values.ts'
 
@@ -172,14 +173,12 @@ function batchingSocket(): Socket {
  *
  * `timeout`: the time after which this process gives a statement up (ms). PostgreSQL gives it up before, unless it does
  * so sooner anyway: a statement that waited longer for a lock would be committed after its caller got an error.
- *
- * Values have the forms that they are read in, and the day of a time is that of UTC.
  */
 const sessionSettings = (timeout?: number): string =>
   [
     `SET idle_in_transaction_session_timeout = ${TRANSACTION.timeout}`,
     `SET default_transaction_isolation = 'read committed'`,
-    ...FORMS,
+    FORMS,
     ...(timeout
       ? [
           `SELECT set_config("name", '${timeout * SHARE}', false) FROM pg_settings
@@ -187,13 +186,6 @@ const sessionSettings = (timeout?: number): string =>
         ]
       : []),
   ].join('; ')
-
-const FORMS = [
-  "DateStyle = 'ISO'",
-  "TimeZone = 'UTC'",
-  'extra_float_digits = 1',
-  'standard_conforming_strings = on',
-].map((setting) => `SET ${setting}`)
 
 /** PostgreSQL's share of the time for a statement. */
 const SHARE = 0.9
