@@ -1,7 +1,7 @@
 import type { Logger } from 'pino'
 import type { Bus } from '../../bus/index.ts'
 import { type Db, freeRowLock, rowLock } from '../../db/client.ts'
-import { AppError, unavailable } from '../../errors.ts'
+import { unavailable } from '../../errors.ts'
 import type { Clock } from '../../lib/clock.ts'
 import { isUnavailable } from '../../lib/database-errors.ts'
 import { newId } from '../../lib/id.ts'
@@ -22,13 +22,12 @@ import { UNEXPECTED } from './models/model-errors.ts'
 import { createModelKnowledge } from './models/model-knowledge.ts'
 import type { Models } from './models/models.ts'
 import { accept, type Request, SessionTaken } from './queue/accept.ts'
-import * as waits from './queue/approvals.ts'
 import { createCancel } from './queue/cancel.ts'
 import { createCapacity } from './queue/capacity.ts'
 import * as claims from './queue/claims.ts'
 import { countRunning } from './queue/concurrency.ts'
-import { expireConnection } from './queue/connections.ts'
 import * as endings from './queue/endings.ts'
+import { createExpiry } from './queue/expiry.ts'
 import { type RunHooks, registeredRunHooks } from './queue/run-hooks.ts'
 import { createBreaker } from './run/breaker.ts'
 import { BEGIN, loadCheckpoint } from './run/checkpoint.ts'
@@ -267,26 +266,6 @@ export function createEngine(deps: EngineDeps): Engine {
       .catch((error) => log.error({ err: error }, 'failed to release the leases of the remaining runs'))
   }
 
-  async function expireApproval(approval: waits.ApprovalRow): Promise<void> {
-    const decision = { status: 'expired', reason: null, decidedBy: null } as const
-    try {
-      await db.$transaction((tx) => waits.decide(tx, approval, decision, clock.now()))
-    } catch (error) {
-      // Another server expired the approval, or a user decided at the last moment.
-      if (error instanceof AppError && error.status === 409) return
-      throw error
-    }
-    bus.publish('approval', [approval.id])
-    bus.publish('chat', [approval.chatId])
-    engine.resume(await db.execution.findUniqueOrThrow({ where: { id: approval.executionId } }))
-  }
-
-  async function expireUnconnected(row: ExecutionRow): Promise<void> {
-    if (!(await db.$transaction((tx) => expireConnection(tx, row, clock.now())))) return
-    bus.publish('chat', [row.chatId])
-    engine.resume(row)
-  }
-
   const rescue = createRescuer({ ...deps, claimDeps, live, isFull: capacity.isFull, end: endRun })
 
   const maintenance = createMaintenance({
@@ -296,8 +275,7 @@ export function createEngine(deps: EngineDeps): Engine {
     stop: live.stop,
     rescue: async (left) => void (draining || (await rescue(left))),
     expire: (row) => endPending(row, 'timeout'),
-    expireApproval,
-    expireConnection: expireUnconnected,
+    ...createExpiry({ db, clock, bus, resume: (row) => engine.resume(row) }),
     begin: async () => void (pause.isPaused() || (await capacity.fill())),
     compact: compaction.run,
   })
