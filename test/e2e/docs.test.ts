@@ -134,7 +134,8 @@ ReadableStream.prototype.pipeThrough = function (...given) {
   return Object.assign(pipeThrough.apply(this, given), { [Symbol.asyncIterator]: undefined })
 }
 const [real, wait] = [fetch, setTimeout]
-globalThis.setTimeout = (work) => wait(work)
+// Timers of Node's fetch have arguments, and keep their time.
+globalThis.setTimeout = (work, ms, ...given) => (given.length ? wait(work, ms, ...given) : wait(work))
 let calls = 0
 globalThis.fetch = async (...request) => {
   calls++
