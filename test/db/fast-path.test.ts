@@ -939,7 +939,7 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
       await one.media.findFirst({ where: { size: 1 } })
       await one.media.findFirst({ where: { size: 1 }, orderBy: { id: 'asc' } })
       await one.$transaction((tx) => tx.media.updateMany({ where: { id: 'none' }, data: { size: 1 } }))
-      await one.media.findMany({ where: { OR: Array.from({ length: 800 }, (_, size) => ({ size })) } })
+      await one.media.findMany({ where: { OR: Array.from({ length: 1600 }, (_, size) => ({ size })) } })
       const sql = Prisma.sql`SELECT "statement" FROM pg_prepared_statements WHERE "statement" ~ '^(SELECT "id"|COMMIT)'`
       const found = await one.$queryRaw<{ statement: string }[]>(sql)
       await (await adapter.connect()).dispose()
