@@ -1,6 +1,7 @@
 import { copyFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
+import type { Worker } from 'node:worker_threads'
 import Sqlite from 'better-sqlite3'
 import { afterEach, expect, test, vi } from 'vitest'
 import { startCheckpoints } from '../../src/db/sqlite/checkpoints.ts'
@@ -8,7 +9,7 @@ import { createFolder } from '../support/folder.ts'
 
 afterEach(() => void vi.useRealTimers())
 
-test('under writes every second, the database file is never more than two minutes old', async () => {
+test('under writes every second, the database file is never two minutes old, and no thread stays', async () => {
   await using folder = await createFolder()
   const file = join(folder.path, 'muster.db')
   const db = new Sqlite(file)
@@ -16,6 +17,9 @@ test('under writes every second, the database file is never more than two minute
   db.pragma('wal_autocheckpoint = 0')
   db.exec('CREATE TABLE written (second INTEGER)')
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'performance'] })
+  const threads: Worker[] = []
+  const note = (thread: Worker) => void threads.push(thread)
+  process.on('worker', note)
   const stop = startCheckpoints(file, { onCheckpoint: () => {}, isMoved: () => false })
   try {
     for (let second = 0; second < 130; second++) {
@@ -32,7 +36,11 @@ test('under writes every second, the database file is never more than two minute
       return opened.db.prepare('SELECT max(second) FROM written').pluck().get()
     }
     await expect.poll(copied).toBeGreaterThan(9)
+    // The id of a thread that has ended is -1.
+    await expect.poll(() => threads.filter(({ threadId }) => threadId !== -1)).toEqual([])
+    expect(threads).not.toEqual([])
   } finally {
+    process.off('worker', note)
     await stop()
     db.close()
   }

@@ -20,8 +20,8 @@ const LONGEST = 60_000
  * 0.4 s, which would block the event loop. Returns a function that stops it.
  */
 export function startCheckpoints(file: string, { onCheckpoint, isMoved }: Options): () => Promise<void> {
+  /** The thread of the checkpoint in progress. An idle one would keep 14 MiB. */
   let thread: Worker | undefined
-  let isBusy = false
   let isStopped = false
   /** Time stamp of the log's last write, and the time stamp up to which the file contains it. */
   let written = 0
@@ -34,7 +34,7 @@ export function startCheckpoints(file: string, { onCheckpoint, isMoved }: Option
     // The thread would open the other file, and copy the log of this one into it.
     if (isMoved()) return
     const log = await stat(logOf(file)).catch(() => null)
-    if (!log || log.size === 0 || isBusy || isStopped) return
+    if (!log || log.size === 0 || thread || isStopped) return
     const now = performance.now()
     if (log.mtimeMs !== written) {
       if (written === done) since = now
@@ -47,28 +47,22 @@ export function startCheckpoints(file: string, { onCheckpoint, isMoved }: Option
   }
 
   function checkpoint(): void {
-    isBusy = true
     const upTo = written
     onCheckpoint()
-    thread ??= open()
-    thread.once('message', ({ isDone }: { isDone: boolean }) => {
-      isBusy = false
-      since = performance.now()
-      // Writes during the checkpoint have a later time stamp.
-      if (isDone) done = upTo
-      else writtenAt = since
-    })
-    thread.postMessage('checkpoint')
-  }
-
-  function open(): Worker {
     const opened = new Worker(new URL('./checkpoint-thread.js', import.meta.url), { workerData: file, execArgv: [] })
     opened.unref()
-    const forget = () => {
-      if (thread === opened) thread = undefined
-      isBusy = false
-    }
-    return opened.on('error', forget).on('exit', forget)
+    thread = opened
+    let isDone = false
+    opened
+      .on('message', (message: { isDone: boolean }) => ({ isDone } = message))
+      .on('error', () => {})
+      .on('exit', () => {
+        thread = undefined
+        since = performance.now()
+        // Writes during the checkpoint have a later time stamp.
+        if (isDone) done = upTo
+        else writtenAt = since
+      })
   }
 
   const timer = setInterval(() => void look(), INTERVAL).unref()
