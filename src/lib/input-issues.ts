@@ -102,20 +102,10 @@ export function adviseOn(issue: z.core.$ZodIssue, input: unknown): string {
       return `The limit of \`${field}\` is ${issue.maximum}${unit(issue.origin, issue.maximum)}${actual(issue.origin, value)}.`
     case 'too_small':
       return `The minimum of \`${field}\` is ${issue.minimum}${unit(issue.origin, issue.minimum)}${actual(issue.origin, value)}.`
-    case 'invalid_value': {
-      const words = issue.values.map(String)
-      const like = typeof value === 'string' ? nearest(value, words) : null
-      return like ? `Did you mean ${like}?` : `Send one of these as \`${field}\`: ${words.join(', ')}.`
-    }
-    case 'invalid_format': {
-      if (issue.format === 'datetime' && typeof value === 'string' && WITHOUT_OFFSET.test(value)) {
-        return `Add Z for UTC, or an offset such as +02:00, to \`${field}\`.`
-      }
-      const example = FORMAT_EXAMPLES[issue.format]
-      return example
-        ? `Send a value like ${example} as \`${field}\`.`
-        : `Correct \`${field}\`, and send the request again.`
-    }
+    case 'invalid_value':
+      return adviseOnWord(field, value, issue.values.map(String))
+    case 'invalid_format':
+      return adviseOnFormat(field, value, issue.format)
     case 'unrecognized_keys':
       return `Leave out the unknown fields: ${toPrintable(issue.keys.join(', '))}.`
     case 'custom': {
@@ -124,7 +114,22 @@ export function adviseOn(issue: z.core.$ZodIssue, input: unknown): string {
       return `The limit of \`${field}\` is ${maxBytes} bytes, and this one has ${Buffer.byteLength(value)}.`
     }
   }
-  return `Correct \`${field}\`, and send the request again.`
+  return correct(field)
+}
+
+const correct = (field: string) => `Correct \`${field}\`, and send the request again.`
+
+function adviseOnWord(field: string, value: unknown, words: readonly string[]): string {
+  const like = typeof value === 'string' ? nearest(value, words) : null
+  return like ? `Did you mean ${like}?` : `Send one of these as \`${field}\`: ${words.join(', ')}.`
+}
+
+function adviseOnFormat(field: string, value: unknown, format: string): string {
+  if (format === 'datetime' && typeof value === 'string' && WITHOUT_OFFSET.test(value)) {
+    return `Add Z for UTC, or an offset such as +02:00, to \`${field}\`.`
+  }
+  const example = FORMAT_EXAMPLES[format]
+  return example ? `Send a value like ${example} as \`${field}\`.` : correct(field)
 }
 
 /** Returns the value at a path of an input, as far as there is one. */
