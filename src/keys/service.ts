@@ -150,7 +150,9 @@ const OPENING = ['invitation.create', 'webhook.create', 'webhook.update', 'webho
 async function findDoors(tx: Tx, organizationId: string, tokenIds: string[], now: Date) {
   const select = { id: true }
   const open = { organizationId, expiresAt: { gt: now } }
-  const invitations = (await tx.invitation.findMany({ where: open, select })).map(({ id }) => id)
+  const orderBy = [{ createdAt: 'desc' as const }, { id: 'desc' as const }]
+  const invited = await tx.invitation.findMany({ where: open, select, orderBy, take: MAX_ROWS })
+  const invitations = invited.map(({ id }) => id)
   const enabled = { organizationId, executionId: null, enabled: true }
   const webhooks = (await tx.webhook.findMany({ where: enabled, select })).map(({ id }) => id)
   const target = { in: [...invitations, ...webhooks] }
