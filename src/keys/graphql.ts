@@ -54,8 +54,6 @@ const DerivedOfKey = builder.objectRef<z.input<typeof schema.Derived>>('DerivedO
     keys: t.exposeIDList('keys', { description: 'Keys that were created with it or with one of those' }),
     missions: t.exposeIDList('missions', { description: 'Missions last written with one of these keys' }),
     runs: t.exposeIDList('runs', { description: 'Executions under way that one of these keys started' }),
-    invitations: t.exposeIDList('invitations', { description: 'Open invitations that one of these keys created' }),
-    webhooks: t.exposeIDList('webhooks', { description: 'Enabled webhooks that one of these keys created or changed' }),
   }),
 })
 
@@ -89,7 +87,10 @@ builder.mutationFields((t) => ({
     type: DeletePayload,
     args: {
       ...argsFromZod(schema.KeyId),
-      cascade: t.arg.boolean({ description: 'Also end what was made with it: see `derived`' }),
+      cascade: t.arg.boolean({
+        description:
+          'Also revoke keys made with it, pause missions, cancel runs, delete invitations and disable webhooks',
+      }),
     },
     resolve: async (_, args, { caller }) => {
       const { id, cascade } = args

@@ -29,7 +29,9 @@ export const KeyId = z.object({ id: z.string().describe('The key') })
 
 /** DELETE /keys/{id} (contract-2.md section 8.1). */
 export const RevokeKey = KeyId.extend({
-  cascade: onlyTrue('cascade').describe('Also end what was made with it: see `derived`'),
+  cascade: onlyTrue('cascade').describe(
+    'Also revoke keys made with it, pause missions, cancel runs, delete invitations and disable webhooks',
+  ),
 })
 
 /** GET /keys (contract.md section 7). */
@@ -62,8 +64,6 @@ export const Derived = z
     keys: z.array(z.string()).describe('Keys that were created with it or with one of those'),
     missions: z.array(z.string()).describe('Missions last written with one of these keys, unless completed'),
     runs: z.array(z.string()).describe('Pending and running executions that one of these keys or missions started'),
-    invitations: z.array(z.string()).describe('Open invitations that one of these keys created'),
-    webhooks: z.array(z.string()).describe('Enabled webhooks that one of these keys created or changed'),
   })
   .meta({ id: 'DerivedOfKey', description: 'Resources that a key created, and that continue without it' })
 

@@ -112,42 +112,36 @@ export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: 
       })
       for (const missionId of missionIds) await audit(tx, actor, 'mission.pause', missionId, now)
     }
-    const doors = await findDoors(tx, organizationId, theirs.tokenId.in, now)
-    if (cascade) {
-      for (const invitation of doors.invitations) {
-        const { count } = await tx.invitation.deleteMany({ where: { id: invitation } })
-        if (count) await audit(tx, actor, 'invitation.delete', invitation, now)
-      }
-      for (const webhook of doors.webhooks)
-        await disable(asDb(tx), { id: webhook, organizationId }, 'The key it was made or changed with was revoked', now)
-    }
+    if (cascade) await closeDoors(tx, actor, theirs.tokenId.in, now)
     const { count } = await tx.token.updateMany({ where: { id, ...reachable(actor) }, data: { revokedAt: now } })
     if (!count) throw notFound('Key')
     const revoked = [id, ...(cascade ? keys.valid : [])]
     await tx.token.updateMany({ where: { id: { in: revoked }, revokedAt: null }, data: { revokedAt: now } })
     for (const key of revoked) await audit(tx, actor, 'key.revoke', key, now)
-    return { keys: keys.valid, missions: missionIds, runs: runs.map((run) => run.id), ...doors }
+    return { keys: keys.valid, missions: missionIds, runs: runs.map((run) => run.id) }
   })
   deps.bus.publish('token', cascade ? [id, ...derived.keys] : [id])
   if (cascade && derived.runs.length) deps.bus.publish('cancel', derived.runs)
-  if (cascade && derived.webhooks.length) deps.bus.publish('webhook', [organizationId])
+  if (cascade) deps.bus.publish('webhook', [organizationId])
   return { message: 'Key revoked successfully', derived: first(derived) }
 }
 
 /** Limits each list to the size of a page. */
-const first = ({ keys, missions, runs, invitations, webhooks }: z.input<typeof Derived>) => ({
+const first = ({ keys, missions, runs }: z.input<typeof Derived>) => ({
   keys: keys.slice(0, MAX_ROWS),
   missions: missions.slice(0, MAX_ROWS),
   runs: runs.slice(0, MAX_ROWS),
-  invitations,
-  webhooks,
 })
 
 /** Actions that let a person in, or send events out. */
 const OPENING = ['invitation.create', 'webhook.create', 'webhook.update', 'webhook.rotate']
 
-/** Finds the open invitations and enabled webhooks that the audit log attributes to some keys. */
-async function findDoors(tx: Tx, organizationId: string, tokenIds: string[], now: Date) {
+/**
+ * Deletes the open invitations, and disables the webhooks, that the audit log attributes to some keys. It then has an
+ * event for each.
+ */
+async function closeDoors(tx: Tx, actor: Actor, tokenIds: string[], now: Date): Promise<void> {
+  const { organizationId } = actor
   const select = { id: true }
   const open = { organizationId, expiresAt: { gt: now } }
   const orderBy = [{ createdAt: 'desc' as const }, { id: 'desc' as const }]
@@ -158,11 +152,13 @@ async function findDoors(tx: Tx, organizationId: string, tokenIds: string[], now
   const target = { in: [...invitations, ...webhooks] }
   const where = { organizationId, target, action: { in: OPENING }, tokenId: { in: tokenIds } }
   const events = target.in.length ? await tx.auditEvent.findMany({ where, select: { target: true } }) : []
-  const found = new Set(events.map((event) => event.target))
-  return {
-    invitations: invitations.filter((id) => found.has(id)),
-    webhooks: webhooks.filter((id) => found.has(id)),
+  const made = new Set(events.map((event) => event.target))
+  for (const id of invitations.filter((id) => made.has(id))) {
+    const { count } = await tx.invitation.deleteMany({ where: { id } })
+    if (count) await audit(tx, actor, 'invitation.delete', id, now)
   }
+  for (const id of webhooks.filter((id) => made.has(id)))
+    await disable(asDb(tx), { id, organizationId }, 'The key it was made or changed with was revoked', now)
 }
 
 /**

@@ -231,7 +231,7 @@ describe('DELETE /keys/{id}', () => {
     expect((await revoke(ann, key.id)).body).toEqual({
       success: true,
       message: 'Key revoked successfully',
-      derived: { keys: [], missions: [], runs: [], invitations: [], webhooks: [] },
+      derived: { keys: [], missions: [], runs: [] },
     })
     expectError(await useToken(key), 401, INVALID)
     expectError(await revoke(ann, key.id), 404, 'Key not found')

@@ -152,10 +152,10 @@ describe('a key that is revoked with all that was made with it', () => {
     expect(derived).toMatchObject({
       keys: expect.arrayContaining([made.key, made.serviceKey]),
       missions: expect.arrayContaining([made.mission, own]),
-      invitations: [made.invitation],
-      webhooks: expect.arrayContaining([made.webhook, made.changedWebhook]),
     })
-    const { key = '', serviceKey = '', mission = '' } = made
+    const { key = '', serviceKey = '', mission = '', invitation = '', webhook = '', changedWebhook = '' } = made
+    expect(await db.invitation.count({ where: { id: invitation } })).toBe(0)
+    expect(await db.webhook.count({ where: { id: { in: [webhook, changedWebhook] }, enabled: true } })).toBe(0)
     expect(await db.token.count({ where: { id: { in: [key, serviceKey] }, revokedAt: null } })).toBe(0)
     expect(await db.mission.findUnique({ where: { id: mission } })).toMatchObject({ status: 'paused', nextRunAt: null })
   })
