@@ -5,9 +5,9 @@ import { quote } from './fast-path/index.ts'
 const GROWN = 200
 
 /**
- * Analyzes PostgreSQL tables that have grown and were never analyzed, or only while they were empty. PostgreSQL otherwise keeps plans for empty tables
- * with the wrong indexes, so that each run takes longer than the one before. Its own autovacuum runs once a minute and
- * discards all plans.
+ * Analyzes PostgreSQL tables that have grown and were never analyzed, or only while they were empty. PostgreSQL
+ * otherwise keeps plans for empty tables with the wrong indexes, so that each run takes longer than the one before. Its
+ * own autovacuum runs once a minute and discards all plans.
  */
 export async function analyzeNew(db: Db): Promise<void> {
   const tables = await db.$queryRaw<{ name: string }[]>(Prisma.sql`

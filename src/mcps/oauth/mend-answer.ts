@@ -9,8 +9,8 @@ export type Issuers = Map<string, { issuer: string; revocation_endpoint?: string
 /**
  * Repairs an answer of an authorization server for the SDK: metadata, a registration (a request with JSON), or tokens
  * (one with a form). Servers send null or an empty text for a field that they do not use, forms instead of JSON, and
- * leave fields out. `address`: that of the request. `resource`: the address of the MCP server. Throws an {@link AuthorizationProblem} for a refusal of
- * tokens that is none of the protocol.
+ * leave fields out. `address`: that of the request. `resource`: the address of the MCP server. Throws an
+ * {@link AuthorizationProblem} for a refusal of tokens that is none of the protocol.
  */
 export async function mendAnswer(
   response: Response,
