@@ -7,13 +7,13 @@ import { isUniqueViolation } from '../lib/database-errors.ts'
 import { toBase62 } from '../lib/id.ts'
 import type { DeclaredProgram, DeclaredServer } from '../lib/mcp-config.ts'
 import { onceDone } from '../lib/once.ts'
-import { searchedIn } from '../lib/search.ts'
 import { findBySlug } from '../organizations/service.ts'
 import { type Settings, SettingsError } from '../settings.ts'
 import type { McpClient } from './client/client.ts'
 import { UnreachableServer } from './client/unreachable.ts'
 import { secretsOf } from './declared-secrets.ts'
 import type { Programs } from './programs/programs.ts'
+import { textOf } from './service.ts'
 
 // MCP servers that the operator declares in MCP_CONFIG (contract-2.md section 2.12).
 
@@ -163,15 +163,8 @@ function columnsOf(server: DeclaredServer) {
     server.kind === 'program'
       ? { url: `stdio:${encodeURIComponent(name)}`, transport: 'stdio' }
       : { url: `${new URL(server.url).origin}/`, transport: server.transport }
-  return {
-    mcpType: name,
-    name,
-    description,
-    isActive: !server.disabled,
-    operatorModes: server.permissions,
-    ...place,
-    ...searchedIn(name, description, name, place.url),
-  }
+  const named = { mcpType: name, name, description, ...place }
+  return { ...named, ...textOf(named), isActive: !server.disabled, operatorModes: server.permissions }
 }
 
 /** Writes the rows. Several servers may do so at once: the first insert wins, and equal rows are not written again. */

@@ -28,8 +28,8 @@ const NAMES = {
 /** The JSON column with long texts, which long lists cut. */
 export const LONG_TEXTS = ['headers'] as const
 
-/** Returns the column with the texts that searches look in. */
-const textOf = ({
+/** Returns the column with the texts of a server that searches look in. */
+export const textOf = ({
   name,
   description,
   mcpType,
