@@ -187,6 +187,7 @@ async function fill(filling: Filling, ids: Ids, count: number, from: number): Pr
   await add('Space', 'space', { isDefault: filling.no, visibility, ownerId: owner, name: `'Space ' || n` })
   await add('Agent', 'agent', {
     name: `'Agent ' || n`,
+    slug: `'agent-' || n`,
     searchText: `'agent ' || n || ' librarian who finds what you look for'`,
     visibility,
     userId: owner,

@@ -165,7 +165,9 @@ async function openStores(cleanup: AsyncDisposableStack, settings: Settings, log
   const isReplaced = file !== null && (await checkLogOf(file, settings, now, log))
   const onBlocked = (blocked: BlockedMigration) =>
     log.warn(blocked, 'a migration waits for tables that these sessions of PostgreSQL have locked, such as a pg_dump')
-  const limits = { keepsFile: true, statementTimeout: STATEMENT_TIMEOUT, onBlocked }
+  const onCheckpointFailure = (error: Error) =>
+    log.warn({ err: error, database: file }, 'failed to copy the log of the database into its file, trying again')
+  const limits = { keepsFile: true, statementTimeout: STATEMENT_TIMEOUT, onBlocked, onCheckpointFailure }
   const database = cleanup.adopt(
     await openDatabase(settings, { ...limits, onQuery: options.onQuery, onFailure: troubles.note }),
     (opened) => opened.close(),

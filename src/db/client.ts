@@ -49,6 +49,8 @@ type OpenOptions = {
   keepsFile?: boolean
   /** Called with the database's own error code for each failed statement. */
   onFailure?: ((code: string) => void) | undefined
+  /** Called with the first error of a regular checkpoint of an SQLite file since the last complete one. */
+  onCheckpointFailure?: ((error: Error) => void) | undefined
   /** Called with every SQL statement. */
   onQuery?: ((sql: string) => void) | undefined
   /** Maximum wait for PostgreSQL's answer to a statement (ms). Default: unlimited. */
@@ -96,10 +98,11 @@ export async function lockRows(tx: Tx, table: LockedTable, ids: readonly string[
  * unreachable.
  */
 export async function openDatabase(settings: Source, options: OpenOptions = {}): Promise<Database> {
-  const { migrate = true, keepsFile = false, onFailure, onQuery, statementTimeout, onBlocked } = options
+  const { migrate = true, keepsFile = false, onFailure, onQuery } = options
+  const { onCheckpointFailure, statementTimeout, onBlocked } = options
   const file = databaseFile(settings)
   const opening = file
-    ? openSqlite(file, migrate, { keepsFile, onFailure })
+    ? openSqlite(file, migrate, { keepsFile, onFailure, onCheckpointFailure })
     : openPostgresql(settings, migrate, { statementTimeout, onFailure, onBlocked })
   const { adapter, create, wrap } = await opening
   const connected = await adapter.connect()

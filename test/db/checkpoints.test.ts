@@ -1,4 +1,5 @@
-import { copyFileSync } from 'node:fs'
+import { copyFileSync, existsSync, readFileSync } from 'node:fs'
+import { mkdir, rm, rmdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
 import type { Worker } from 'node:worker_threads'
@@ -20,7 +21,7 @@ test('under writes every second, the database file is never two minutes old, and
   const threads: Worker[] = []
   const note = (thread: Worker) => void threads.push(thread)
   process.on('worker', note)
-  const stop = startCheckpoints(file, { onCheckpoint: () => {}, isMoved: () => false })
+  const stop = startCheckpoints(file, { onCheckpoint: () => {}, isMoved: () => false, onFailure: () => {} })
   try {
     for (let second = 0; second < 130; second++) {
       db.prepare('INSERT INTO written VALUES (?)').run(second)
@@ -43,5 +44,44 @@ test('under writes every second, the database file is never two minutes old, and
     process.off('worker', note)
     await stop()
     db.close()
+  }
+})
+
+test('a checkpoint that fails is tried again and reported once, until one is complete', async () => {
+  await using folder = await createFolder()
+  const written = join(folder.path, 'written.db')
+  const db = new Sqlite(written)
+  db.pragma('journal_mode = WAL')
+  db.exec('CREATE TABLE written (second INTEGER)')
+  const [content, log] = [readFileSync(written), readFileSync(`${written}-wal`)]
+  db.close()
+  const file = join(folder.path, 'muster.db')
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'performance'] })
+  let tries = 0
+  const failures: unknown[] = []
+  const stop = startCheckpoints(file, {
+    onCheckpoint: () => tries++,
+    isMoved: () => false,
+    onFailure: (error) => failures.push((error as { code?: unknown }).code),
+  })
+  /** Lets seconds pass on the fake clock. */
+  async function pass() {
+    vi.advanceTimersByTime(1000)
+    for (let turns = 0; turns < 20; turns++) await turn()
+  }
+  try {
+    for (const round of [1, 2]) {
+      await rm(file, { force: true })
+      await mkdir(file)
+      await writeFile(`${file}-wal`, log)
+      for (const before = tries; tries < before + 3; ) await pass()
+      expect(failures).toEqual(Array(round).fill('SQLITE_CANTOPEN'))
+      await rmdir(file)
+      await writeFile(file, content)
+      // Its only connection removes the log once it is in the file.
+      while (existsSync(`${file}-wal`)) await pass()
+    }
+  } finally {
+    await stop()
   }
 })

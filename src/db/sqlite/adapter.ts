@@ -34,6 +34,8 @@ export type SqliteOptions = {
   keepsFile?: boolean
   /** Called with SQLite's error code for each failed statement. */
   onFailure?: ((code: string) => void) | undefined
+  /** Called with the first error of a regular checkpoint since the last complete one. */
+  onCheckpointFailure?: ((error: Error) => void) | undefined
 }
 
 /**
@@ -47,7 +49,7 @@ export type SqliteOptions = {
  */
 export function sqliteAdapter(
   file: string,
-  { keepsFile = false, onFailure }: SqliteOptions = {},
+  { keepsFile = false, onFailure, onCheckpointFailure }: SqliteOptions = {},
 ): SqlDriverAdapterFactory & FastPathDriver {
   let opened: SafeAdapter | undefined
   const connected = (): SafeAdapter => {
@@ -66,7 +68,7 @@ export function sqliteAdapter(
       // pages, and each insert would take three times as long.
       writer.script('PRAGMA temp_store = MEMORY')
       reader.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA query_only = ON')
-      opened = safeAdapter(writer, reader, keepsFile ? { file, onFailure } : null)
+      opened = safeAdapter(writer, reader, keepsFile ? { file, onFailure, onCheckpointFailure } : null)
       return opened
     },
     dialect: SQLITE,
@@ -82,7 +84,7 @@ export function sqliteAdapter(
 type SafeAdapter = SqlDriverAdapter & Omit<FastPathDriver, 'dialect'>
 
 /** The file of its only server. */
-type Kept = Pick<SqliteOptions, 'onFailure'> & { file: string }
+type Kept = Pick<SqliteOptions, 'onFailure' | 'onCheckpointFailure'> & { file: string }
 
 function safeAdapter(writer: Connection, reader: Connection, kept: Kept | null): SafeAdapter {
   const check = kept && createFileCheck(kept.file)
@@ -92,7 +94,11 @@ function safeAdapter(writer: Connection, reader: Connection, kept: Kept | null):
   }
   const turns = createTurns(writer, kept ? { isMoved: (version) => note(check?.file(version)) !== null } : undefined)
   const stopCheckpoints = kept
-    ? startCheckpoints(kept.file, { onCheckpoint: turns.beginLog, isMoved: () => inspect() !== null })
+    ? startCheckpoints(kept.file, {
+        onCheckpoint: turns.beginLog,
+        isMoved: () => inspect() !== null,
+        onFailure: kept.onCheckpointFailure ?? (() => {}),
+      })
     : async () => {}
 
   /** Empties the log of a moved file, so that it is not mixed into the file that has taken its place. */

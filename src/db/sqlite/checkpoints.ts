@@ -7,6 +7,8 @@ type Options = {
   onCheckpoint: () => void
   /** Whether another program has touched the file or its log, which are then left alone. */
   isMoved: () => boolean
+  /** Called with the first failure since the start or the last complete checkpoint. Each is tried again. */
+  onFailure: (error: Error) => void
 }
 
 /** Interval of checks, idle time before a checkpoint, and maximum time between checkpoints under load (ms). */
@@ -19,7 +21,7 @@ const LONGEST = 60_000
  * file is nearly complete. A worker thread does this on its own connection, because a log of 32 MiB takes 0.25 to
  * 0.4 s, which would block the event loop. Returns a function that stops it.
  */
-export function startCheckpoints(file: string, { onCheckpoint, isMoved }: Options): () => Promise<void> {
+export function startCheckpoints(file: string, { onCheckpoint, isMoved, onFailure }: Options): () => Promise<void> {
   /** The thread of the checkpoint in progress. An idle one would keep 14 MiB. */
   let thread: Worker | undefined
   let isStopped = false
@@ -29,6 +31,7 @@ export function startCheckpoints(file: string, { onCheckpoint, isMoved }: Option
   /** Time at which the last write was noticed, and since which the log is ahead of the file (ms, monotonic clock). */
   let writtenAt = 0
   let since = 0
+  let hasFailed = false
 
   async function look(): Promise<void> {
     // The thread would open the other file, and copy the log of this one into it.
@@ -49,20 +52,37 @@ export function startCheckpoints(file: string, { onCheckpoint, isMoved }: Option
   function checkpoint(): void {
     const upTo = written
     onCheckpoint()
-    const opened = new Worker(new URL('./checkpoint-thread.js', import.meta.url), { workerData: file, execArgv: [] })
-    opened.unref()
-    thread = opened
     let isDone = false
-    opened
-      .on('message', (message: { isDone: boolean }) => ({ isDone } = message))
-      .on('error', () => {})
-      .on('exit', () => {
-        thread = undefined
-        since = performance.now()
-        // Writes during the checkpoint have a later time stamp.
-        if (isDone) done = upTo
-        else writtenAt = since
+    function end(): void {
+      thread = undefined
+      since = performance.now()
+      // Writes during the checkpoint have a later time stamp.
+      if (isDone) done = upTo
+      else writtenAt = since
+    }
+    try {
+      thread = new Worker(new URL('./checkpoint-thread.js', import.meta.url), { workerData: file, execArgv: [] })
+    } catch (error) {
+      // The system gives no further thread.
+      fail(error as Error)
+      end()
+      return
+    }
+    thread.unref()
+    thread
+      .on('message', (message: { isDone: boolean }) => {
+        isDone = message.isDone
+        hasFailed &&= !isDone
       })
+      .on('error', fail)
+      .on('exit', end)
+  }
+
+  function fail(error: Error & { code?: string }): void {
+    // Another program holds the file for a moment.
+    if (error.code?.startsWith('SQLITE_BUSY')) return
+    if (!hasFailed) onFailure(error)
+    hasFailed = true
   }
 
   const timer = setInterval(() => void look(), INTERVAL).unref()
