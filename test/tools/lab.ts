@@ -1,3 +1,4 @@
+import { fitInput } from '../../src/executions/engine/run/inputs.ts'
 import { toolUser } from '../../src/executions/engine/run/prepare.ts'
 import type { Tool, ToolUser } from '../../src/executions/engine/run/tools.ts'
 import { tickingClock } from '../support/clock.ts'
@@ -59,7 +60,7 @@ export async function callTool(tools: readonly Tool[], name: string, input: unkn
   const tool = tools.find((one) => one.name === name)
   if (!tool) throw new Error(`There is no tool ${name}`)
   const signal = new AbortController().signal
-  const { content } = await tool.call(input, {
+  const { content } = await tool.call(fitInput(input, tool.inputSchema), {
     toolUseId: 'x',
     signal,
     progressed: () => {},

@@ -7,9 +7,9 @@ import type { Tx } from '../../../db/client.ts'
 import { badRequest } from '../../../errors.ts'
 import { withPlainNumbers } from '../../../lib/exact-json.ts'
 import { checkInput } from '../../../lib/fields.ts'
-import { canonical, parseJson } from '../../../lib/json.ts'
+import { canonical } from '../../../lib/json.ts'
 import { takeWithinBudget } from '../../../lib/page.ts'
-import { asObject, type Fields, isObject } from '../../../lib/unknown.ts'
+import { asObject, isObject } from '../../../lib/unknown.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { ServerNow } from '../queue/authority.ts'
 import type { AgentRow } from '../queue/claims.ts'
@@ -140,7 +140,10 @@ export type OpenTools = (user: ToolUser) => Promise<Toolbox>
  */
 export function defineTool<Schema extends z.ZodObject>(name: string, description: string, schema: Schema) {
   const { $schema: _, ...inputSchema } = z.toJSONSchema(schema, { io: 'input' })
-  const read = createReader(schema)
+  const takes = (field: string, value: unknown) => schema.shape[field]?.safeParse(value).success === true
+  const unset = new Set(Object.keys(schema.shape).filter((field) => takes(field, undefined) && !takes(field, null)))
+  // Models write an empty text for an optional field that they do not need. `fitInput` has read all others.
+  const isGiven = ([field, value]: [string, unknown]) => value !== '' || !unset.has(field)
   return (run: (input: z.output<Schema>, call: ToolCall) => Promise<unknown>): Tool => ({
     name,
     target: name,
@@ -150,33 +153,15 @@ export function defineTool<Schema extends z.ZodObject>(name: string, description
     async call(given, call) {
       const input = withPlainNumbers(given)
       checkInput(input)
-      const parsed = schema.safeParse(isObject(input) ? read(input) : input)
+      const parsed = schema.safeParse(
+        isObject(input) ? Object.fromEntries(Object.entries(input).filter(isGiven)) : input,
+      )
       if (!parsed.success) throw badRequest(problemOf(parsed.error))
       call.signal.throwIfAborted()
       const answer = await run(parsed.data, call)
       return { content: typeof answer === 'string' ? answer : JSON.stringify(answer), isError: false }
     },
   })
-}
-
-/**
- * Creates a function that reads an input as models write it: null or an empty text for an optional field that they do not
- * need, and numbers and booleans as texts.
- */
-function createReader({ shape }: z.ZodObject) {
-  const takes = (name: string, value: unknown) =>
-    (shape[name] as z.ZodType | undefined)?.safeParse(value).success === true
-  const unset = new Set(Object.keys(shape).filter((name) => takes(name, undefined) && !takes(name, null)))
-  const toValue = (name: string, value: unknown) => {
-    const other = typeof value === 'string' && !takes(name, value) ? parseJson(value) : undefined
-    return (typeof other === 'number' || typeof other === 'boolean') && takes(name, other) ? other : value
-  }
-  return (input: Fields): Fields =>
-    Object.fromEntries(
-      Object.entries(input).flatMap(([name, value]) =>
-        unset.has(name) && (value === null || value === '') ? [] : [[name, toValue(name, value)]],
-      ),
-    )
 }
 
 /** Returns the first problem of an input, with advice if there is some. */
