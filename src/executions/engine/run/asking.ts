@@ -1,32 +1,22 @@
 import type { LanguageModelV4Prompt, SharedV4Warning } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Output } from '../../../lib/output.ts'
-import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
+import { asObject, asText } from '../../../lib/unknown.ts'
 import type { MessageData, Warning } from '../events/events.ts'
-import {
-  bodyFieldsOf,
-  defaultsOf,
-  ignoredIn,
-  isCompatible,
-  loweredLimitIn,
-  optionsOf,
-} from '../models/call-settings.ts'
+import { ignoredIn, isCompatible, loweredLimitIn } from '../models/call-settings.ts'
 import { classifyModelError, withoutWords } from '../models/model-errors.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
 import type { ModelKnowledge } from '../models/model-knowledge.ts'
 import type { Models } from '../models/models.ts'
-import { formatOf, withSchema } from '../models/output-format.ts'
-import type { CallOptions } from '../models/text-model.ts'
 import type { Breaker } from './breaker.ts'
-import { type Change, isOfModel, isOfSession, refusesOutput } from './change.ts'
+import { type Change, isOfModel, isOfSession } from './change.ts'
 import { ignoredSetting, loweredLimit, warningOf } from './change-warnings.ts'
+import { type ComposedRequest, composeRequest, type ModelRequest } from './compose-request.ts'
 import { type ChosenModel, openChain } from './model-chain.ts'
 import { offersOf } from './offers.ts'
-import type { Asked } from './rejection-rules.ts'
 import { changesFor } from './rejections.ts'
-import { changeBody, changePackagedBody, reservedIn } from './request-bodies.ts'
-import * as changed from './request-changes.ts'
-import { maxPromptSize, shorten, shorterSize } from './shorten.ts'
+import { hasDocuments, hasFiles } from './request-changes.ts'
+import { maxPromptSize, shorterSize } from './shorten.ts'
 import type { Tool } from './tools.ts'
 import type { Warn } from './warnings.ts'
 
@@ -67,12 +57,6 @@ export type AskingInput = {
  */
 export type Again = { retry: Extract<MessageData, { messageType: 'retry' }> | null; isTooLong?: boolean }
 
-/**
- * Options of a request. `picturesApart`: pictures in results of tools become those of a user; the model's API decides if
- * absent.
- */
-export type ModelRequest = CallOptions & { picturesApart?: boolean }
-
 /** Asks the models of one run: settings, changed requests, retries and fallback (contract-2.md sections 2.1 to 2.3). */
 export type Asking = {
   /** The model that is asked now. */
@@ -110,15 +94,6 @@ const unasked = (step: number) => ({
   isRenewed: false,
 })
 
-/** The last request: its prompt before it was shortened, and the facts that decide changes. */
-type LastRequest = {
-  prompt: LanguageModelV4Prompt
-  question: number
-  messages: number
-  asked: Asked
-  sent: LanguageModelV4Prompt
-}
-
 const AT_ONCE: Again = { retry: null }
 
 /** Prepares a run to ask the first of its models that can be asked. Throws a `ModelError` if none can. */
@@ -148,14 +123,12 @@ export async function createAsking(
   let unlearned = new Set<Change>()
   let { maxSize } = lessons
   let done = unasked(0)
-  let last: LastRequest | null = null
+  let last: ComposedRequest | null = null
   /** Index of the first message whose reasoning belongs to the current model. */
   let ownFrom = 0
 
   const add = ({ code, text }: Warning) => warn(code, text)
   const ignored = (name: string) => add(ignoredSetting(chain.current().id, name))
-
-  const change = (failure: ModelFailure): boolean => last !== null && changeOne(changesFor(failure, last.asked))
 
   /** Makes the first of these changes that was not made yet. Returns false if there is none. */
   function changeOne(offered: readonly Change[]): boolean {
@@ -170,12 +143,12 @@ export async function createAsking(
   /** Adds the changes that the model needs although it has not rejected the request, and warns of all changes. */
   function expectChanges(prompt: LanguageModelV4Prompt): void {
     const { id, model } = chain.current()
-    const hasFiles = changed.hasFiles(prompt)
-    if (model.provider === 'offline' && hasFiles) changes.add('files')
+    const withFiles = hasFiles(prompt)
+    if (model.provider === 'offline' && withFiles) changes.add('files')
     // Most compatible servers refuse documents or ignore them silently.
-    if (hasFiles && isCompatible(model.provider) && changed.hasDocuments(prompt)) changes.add('documents')
+    if (withFiles && isCompatible(model.provider) && hasDocuments(prompt)) changes.add('documents')
     for (const each of changes) {
-      const warning = warningOf(each, { model: id, settings, hasFiles })
+      const warning = warningOf(each, { model: id, settings, hasFiles: withFiles })
       if (warning) add(warning)
     }
   }
@@ -191,6 +164,47 @@ export async function createAsking(
     const stated =
       contextWindow === null ? null : maxPromptSize(contextWindow, settings.maxOutputTokens, offersOf(tools))
     return Math.min(maxSize ?? Number.POSITIVE_INFINITY, stated ?? Number.POSITIVE_INFINITY)
+  }
+
+  /** Returns whether the same request may succeed at once: after a broken connection or reply, or with a newer key. */
+  async function isRepeatable(failure: ModelFailure, error: unknown): Promise<boolean> {
+    // A reply that broke off before any output, such as one that the provider (Gemini) could not read itself, mostly
+    // succeeds at once. Others refuse theirs with 400 (Groq's `tool_use_failed`), which is never repeated.
+    if (!done.isRepeated && (isResetBeforeAnswer(error) || failure.kind === 'broken_off')) {
+      done.isRepeated = true
+      return true
+    }
+    // The key may have been replaced since the run began.
+    if (done.isRenewed || !REPLACEABLE.has(failure.kind) || !(await chain.renew())) return false
+    done.isRenewed = true
+    return true
+  }
+
+  /** Changes or shortens the next request so that the model may accept it. Returns null if nothing is left to change. */
+  function mend(failure: ModelFailure): Again | null {
+    if (last && changeOne(changesFor(failure, last.asked))) return AT_ONCE
+    if (failure.kind !== 'context_too_long') return null
+    // A default limit of the answer is given up before any history.
+    const hasDefault = last?.asked.settings.maxOutputTokens !== settings.maxOutputTokens
+    if (hasDefault && changeOne(['maxOutputTokens'])) return AT_ONCE
+    if (shortenFurther(failure)) return { retry: null, isTooLong: true }
+    // If nothing is left to shorten, the limit of the answer may be the part that does not fit.
+    return settings.maxOutputTokens !== undefined && changeOne(['maxOutputTokens']) ? AT_ONCE : null
+  }
+
+  /** Decides on a failure that no change mends: the model is asked again later, or another one at once. */
+  async function retryOrFallBack(failure: ModelFailure): Promise<Again | null> {
+    const { circuit } = chain.current()
+    const reason = withoutWords(failure.detail)
+    const isRetryable = failure.retryable && failure.kind !== 'context_too_long'
+    if (isRetryable) breaker.failed(circuit)
+    const isSkipped = chain.hasNext() && breaker.isOpen(circuit)
+    if (isRetryable && done.retries < retries && !isSkipped) {
+      const afterMs = delayOf(failure, done.retries++)
+      const { retries: attempt } = done
+      return { retry: { messageType: 'retry', attempt, afterMs, reason: isOwn ? failure.detail : reason } }
+    }
+    return isRetryable || FALLS_BACK.has(failure.kind) ? fallBack(reason) : null
   }
 
   async function fallBack(reason: string): Promise<Again | null> {
@@ -211,65 +225,25 @@ export async function createAsking(
     tried: chain.tried,
     capacity,
 
-    request(given, tools, answers, step) {
+    request(prompt, tools, question, step) {
       if (step !== done.step) done = unasked(step)
-      const { provider } = chain.current().model
-      expectChanges(given)
-      const offered = [...offersOf(tools)]
-      const acceptable = changed.changeTools(offered, changes)
-      const isOffered = demandedTool !== null && acceptable.some(({ name }) => name === demandedTool)
-      const call = {
-        provider,
-        hasTools: acceptable.length > 0,
-        isFirst: step === 1,
-        demandedTool: isOffered ? demandedTool : null,
-      }
-      const all = { ...defaultsOf(chain.current().model), ...settings }
-      const kept = changed.changeSettings(all, changes)
-      const fields = isCompatible(provider) ? bodyFieldsOf(kept, call) : {}
-      for (const name of reservedIn(fields)) ignored(`providerOptions.compatible.${name}`)
-      // Counted from the end, because changes only remove messages before the question.
-      const fromEnd = given.length - answers
-      const own = ownFrom
-        ? given.flatMap((message, index) => (index < ownFrom ? changed.withoutReasoning(message) : message))
-        : given
-      // Local servers constrain a reply from its first token, so that it could call no tool. The request to answer
-      // again stands behind the question.
-      const isAgain = given.at(-1)?.role === 'user' && given.length - 1 > answers
-      const mayCall = isCompatible(provider) && call.hasTools && kept.toolChoice !== 'none' && !isAgain
-      const isInWords = output !== null && (mayCall || refusesOutput(changes))
-      const prompt = changed.changePrompt(isInWords ? withSchema(own, output, mayCall) : own, changes)
-      const question = prompt.length - fromEnd
-      const limit = capacity(tools)
-      const fitted = limit === Number.POSITIVE_INFINITY ? prompt : shorten(prompt, question, limit)
-      const asked = {
-        prompt: own,
-        question: own.length - fromEnd,
-        tools: offered,
-        settings: all,
-        hasOutput: output !== null && !isInWords,
-        fields,
-        isCompatible: isCompatible(provider),
-      }
-      last = { prompt, question, messages: given.length, asked, sent: fitted }
-      const plain = optionsOf(kept, call, ignored)
-      const options = {
-        ...plain,
-        ...(output && !isInWords && formatOf(output, provider, plain.providerOptions)),
-      }
-      const isChanged = changes.size > 0 || Object.keys(fields).length > 0
-      return {
-        prompt: changed.changeSystem(fitted, changes),
-        ...(acceptable.length && { tools: acceptable }),
-        ...options,
-        ...(provider === 'offline' && { providerOptions: { offline: { agentName } } }),
-        ...(changes.has('pictures_apart') && { picturesApart: true }),
-        ...(changes.has('omit:anthropic-beta') && { omitHeaders: ['anthropic-beta'] }),
-        ...(isChanged && {
-          changeBody: (body: Fields) =>
-            isCompatible(provider) ? changeBody(body, fields, changes) : changePackagedBody(body, changes),
-        }),
-      }
+      expectChanges(prompt)
+      const { request, composed } = composeRequest(
+        {
+          model: chain.current().model,
+          agentName,
+          settings,
+          output,
+          demandedTool,
+          changes,
+          ownFrom,
+          maxSize: capacity(tools),
+          ignored,
+        },
+        { prompt, tools, question, step },
+      )
+      last = composed
+      return request
     },
 
     answered() {
@@ -292,38 +266,9 @@ export async function createAsking(
     },
 
     async recover(error) {
-      const { provider, circuit } = chain.current()
-      const failure = classifyModelError(error, { provider })
-      // A reply that broke off before any output, such as one that the provider (Gemini) could not read itself, mostly
-      // succeeds at once. Others refuse theirs with 400 (Groq's `tool_use_failed`), which is never repeated.
-      if (!done.isRepeated && (isResetBeforeAnswer(error) || failure.kind === 'broken_off')) {
-        done.isRepeated = true
-        return AT_ONCE
-      }
-      // The key may have been replaced since the run began.
-      if (!done.isRenewed && REPLACEABLE.has(failure.kind) && (await chain.renew())) {
-        done.isRenewed = true
-        return AT_ONCE
-      }
-      const isTooLong = failure.kind === 'context_too_long'
-      if (change(failure)) return AT_ONCE
-      // A default limit of the answer is given up before any history.
-      const hasDefault = last?.asked.settings.maxOutputTokens !== settings.maxOutputTokens
-      if (isTooLong && hasDefault && changeOne(['maxOutputTokens'])) return AT_ONCE
-      if (isTooLong && shortenFurther(failure)) return { retry: null, isTooLong }
-      // If nothing is left to shorten, the limit of the answer may be the part that does not fit.
-      if (isTooLong && settings.maxOutputTokens !== undefined && changeOne(['maxOutputTokens'])) return AT_ONCE
-      const reason = withoutWords(failure.detail)
-      const isRetryable = failure.retryable && !isTooLong
-      if (isRetryable) breaker.failed(circuit)
-      const isSkipped = chain.hasNext() && breaker.isOpen(circuit)
-      if (isRetryable && done.retries < retries && !isSkipped) {
-        const afterMs = delayOf(failure, done.retries++)
-        return {
-          retry: { messageType: 'retry', attempt: done.retries, afterMs, reason: isOwn ? failure.detail : reason },
-        }
-      }
-      return isRetryable || FALLS_BACK.has(failure.kind) ? fallBack(reason) : null
+      const failure = classifyModelError(error, { provider: chain.current().provider })
+      if (await isRepeatable(failure, error)) return AT_ONCE
+      return mend(failure) ?? retryOrFallBack(failure)
     },
   }
 }
