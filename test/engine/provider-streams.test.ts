@@ -520,6 +520,25 @@ describe('the stream of OpenAI', () => {
       '<a> <b> stop 5/7',
     ],
     [
+      'thinking in parts whose numbers have gaps',
+      created +
+        at('output_item.added', { item: thinking }) +
+        at('reasoning_summary_text.delta', { item_id: 'rs_1', summary_index: 3, delta: 'a' }) +
+        at('reasoning_summary_text.delta', { item_id: 'rs_1', summary_index: 1e9, delta: 'b' }) +
+        at('reasoning_summary_text.delta', { item_id: 'rs_1', summary_index: 1e9, delta: 'c' }) +
+        at('output_item.done', { item: thinking }) +
+        done(),
+      '<a> <b> <c> stop 5/7',
+    ],
+    [
+      'more items than an answer has',
+      created +
+        Array.from({ length: 1_001 }, (_, index) =>
+          at('output_item.added', { item: { ...thinking, id: `rs_${index}` } }, index),
+        ).join(''),
+      'unknown -: The model sent more than 1000 items at once',
+    ],
+    [
       'a refusal only in its item',
       created +
         at('output_item.done', { item: { ...message, content: [{ type: 'refusal', refusal: 'No' }] } }) +

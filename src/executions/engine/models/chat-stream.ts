@@ -46,15 +46,13 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
   }
 
   function begin(text: string): void {
+    // Blanks show that a server is alive. Collecting them would read all of them again with each piece.
+    const first = /\S/.exec(text)?.[0]
+    if (!first) return
     // An event stream may begin with a byte order mark, which is not part of it.
-    const begun = `${head}${text}`.replace(/^\ufeff/, '')
-    const first = /\S/.exec(begun)?.[0]
-    if (!first) {
-      head = begun
-      return
-    }
+    const begun = text.replace(/^\ufeff/, '')
     if (first === '{' || first === '[') body = []
-    head = head === '' ? begun.slice(0, MAX_HEAD) : begun
+    head = begun.slice(0, MAX_HEAD)
     feed(begun)
     isBegun = true
   }

@@ -1,4 +1,7 @@
-/** Maximum length of the line that opens a code fence, and of the end of a text that is withheld (characters). */
+/**
+ * Maximum length of the line that opens a code fence, and of the beginning and of the end of a text that is withheld
+ * (characters).
+ */
 const MAX_OPENING = 40
 const MAX_WITHHELD = 200
 
@@ -22,7 +25,7 @@ export function createFenceFilter(): FenceFilter {
   /** Returns the text behind the opening fence, or null if more of it must arrive. */
   function open(text: string): string | null {
     const begin = text.trimStart()
-    if (begin.length < 3 && '```'.startsWith(begin)) return null
+    if (begin.length < 3 && '```'.startsWith(begin)) return text.length > MAX_WITHHELD ? text : null
     if (!begin.startsWith('```')) return text
     const end = begin.indexOf('\n')
     if (end === -1) return begin.length > MAX_OPENING ? text : null

@@ -95,21 +95,20 @@ export function createEventReader(events: ProviderEvents) {
         return
       }
       if (!body) {
-        head += text
-        const first = /[^\s\ufeff]/.exec(head)?.[0]
+        const first = /\S/.exec(text)?.[0]
+        // Collecting blanks would read all of them again with each piece.
         if (!first) {
           onLife()
           return
         }
+        const begun = text.replace(/^\ufeff/, '')
+        head = begun.slice(0, MAX_HEAD)
         if (first !== '{' && first !== '[' && first !== '<') {
           isStream = true
-          const begun = head.replace(/^\ufeff/, '')
-          head = begun.slice(0, MAX_HEAD)
           parser.feed(begun)
           return
         }
-        body = [head.replace(/^\ufeff/, '')]
-        head = head.slice(0, MAX_HEAD)
+        body = [begun]
       } else {
         body.push(text)
         if (head.length < MAX_HEAD) head = `${head}${text}`.slice(0, MAX_HEAD)

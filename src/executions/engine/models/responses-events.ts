@@ -106,8 +106,8 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
       case 'response.reasoning_summary_text.delta':
       case 'response.reasoning_text.delta':
       case 'response.reasoning.delta': {
-        const part = typeof event.summary_index === 'number' ? event.summary_index : 0
-        items.addReasoning(items.find(event, 'reasoning'), delta, Math.max(0, Math.min(part, 1_000)))
+        const summary = typeof event.summary_index === 'number' ? event.summary_index : 0
+        items.addReasoning(items.find(event, 'reasoning'), delta, Math.max(0, summary))
         return
       }
       default:

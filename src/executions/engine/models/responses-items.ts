@@ -1,6 +1,7 @@
 import { parseJson } from '../../../lib/json.ts'
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { isEmpty } from './call-inputs.ts'
+import { ModelError } from './model-errors.ts'
 import type { Emit } from './provider-events.ts'
 
 type ItemType = 'message' | 'function_call' | 'reasoning'
@@ -18,12 +19,16 @@ export type Item = {
   name: string
   /** Text, arguments or reasoning so far. */
   text: string
-  /** The part of a reasoning summary that is being streamed; -1 before the first. */
+  /** The part of a reasoning summary that is being streamed, and the server's number of it; -1 before the first. */
   part: number
+  summary: number
   /** Whether the complete arguments of a call have arrived. */
   isRead: boolean
   isDone: boolean
 }
+
+/** Maximum number of items in an answer. */
+const MAX_ITEMS = 1_000
 
 /** Assembles the items of one answer, and emits their events. */
 export type ResponseItems = {
@@ -37,8 +42,8 @@ export type ResponseItems = {
   addArguments(item: Item, delta: string): void
   /** Replaces the arguments of a call by the complete ones. */
   readCall(item: Item, event: Fields): void
-  /** Adds a piece of the given part of a reasoning summary. */
-  addReasoning(item: Item, delta: string, part?: number): void
+  /** Adds a piece of the part of a reasoning summary that has this number. */
+  addReasoning(item: Item, delta: string, summary?: number): void
   /** Ends an item with the server's complete version of it. */
   finish(item: Item, given: Fields): void
   /** Ends the items with those of the complete answer, and complete items without an end event. */
@@ -88,13 +93,14 @@ export function createResponseItems(emit: Emit): ResponseItems {
       index,
       text: '',
       part: -1,
+      summary: -1,
       isRead: false,
       isDone: false,
       callId: callId || id || `call_${index}`,
       hasCallId: callId !== '',
       name: asText(given.name),
     }
-    items.push(item)
+    if (items.push(item) > MAX_ITEMS) throw new ModelError(`The model sent more than ${MAX_ITEMS} items at once`)
     if (type !== 'function_call' || item.name) begin(item, given)
     return item
   }
@@ -124,14 +130,16 @@ export function createResponseItems(emit: Emit): ResponseItems {
     if (whole.length > item.text.length && whole.startsWith(item.text)) addText(item, whole.slice(item.text.length))
   }
 
-  function addReasoning(item: Item, delta: string, part = 0): void {
+  function addReasoning(item: Item, delta: string, summary = 0): void {
     if (!delta || item.isDone) return
     item.text += delta
     const at = { item_id: item.id, output_index: item.index }
-    // The package knows the first part from the start of the item.
-    for (; item.part < part; item.part++) {
+    // Numbers may have gaps. The package knows the first part from the start of the item.
+    if (summary > item.summary) {
       if (item.part >= 0) emit({ type: 'response.reasoning_summary_part.done', ...at, summary_index: item.part })
-      emit({ type: 'response.reasoning_summary_part.added', ...at, summary_index: item.part + 1 })
+      item.summary = summary
+      item.part++
+      emit({ type: 'response.reasoning_summary_part.added', ...at, summary_index: item.part })
     }
     emit({ type: 'response.reasoning_summary_text.delta', ...at, summary_index: item.part, delta })
   }

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util'
 import { newId } from '../../../lib/id.ts'
 import { asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import {
@@ -25,6 +26,8 @@ type StreamedCall = {
   last: string
   grows: boolean
   scan: Scan
+  /** Value of the complete input, once a piece was compared with it; `of` is undefined unless it is one object. */
+  value: { of: Fields | undefined } | null
   extra: Fields | null
   signature: string
 }
@@ -70,6 +73,7 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
       last: '',
       grows: true,
       scan: newScan(),
+      value: null,
       extra: null,
       signature: '',
     }
@@ -126,6 +130,7 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
       if (relation === 'replaces') {
         call.input = ''
         call.scan = newScan()
+        call.value = null
       }
       if (relation !== 'begins' && piece.name && !(call.input && call.name))
         call.name = nameOf(call, piece.name, true) ?? call.name
@@ -134,6 +139,8 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
       call.extra ??= isObject(piece.extra) ? piece.extra : null
       call.signature ||= piece.signature
       if (relation === 'repeats') return { id: call.id, input: '' }
+      // Several objects are no value.
+      if (call.value) call.value.of = undefined
       call.input += piece.input
       if (piece.input) {
         call.grows &&= piece.input.startsWith(call.last)
@@ -158,14 +165,23 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
   }
 }
 
+/**
+ * Returns whether a text is the value of a complete call, or neither is an object. Parses the call once, however many
+ * pieces follow.
+ */
+function isValueOf(call: StreamedCall, text: string): boolean {
+  call.value ??= { of: parseInput(call.input) }
+  return isDeepStrictEqual(parseInput(text), call.value.of)
+}
+
 /** Returns what a piece of the same id or name does to a call whose input is a complete value. */
 function relateToComplete(call: StreamedCall, { id, index, name, input }: Piece): Relation {
   const begins = beginsValue(input)
   if (!input.trim()) return name && !id && index === undefined ? 'begins' : 'repeats'
   if (isEmpty(call.input)) return begins && !isEmpty(input) ? 'replaces' : 'repeats'
   // Several objects in one input are separate calls of the same tool, see `inputsOf`.
-  if (!name && !id) return isOtherObject(input, call.input) ? 'continues' : 'repeats'
-  if (isEmpty(input) || isSameInput(input, call.input)) return 'repeats'
+  if (!name && !id) return isOtherObject(input, call) ? 'continues' : 'repeats'
+  if (isEmpty(input) || isValueOf(call, input)) return 'repeats'
   return begins && name ? 'begins' : 'repeats'
 }
 
@@ -184,8 +200,8 @@ function isCall({ name, input }: StreamedCall, place: number, calls: readonly St
 }
 
 /** Returns whether a piece is a complete object that differs from the call's input. */
-const isOtherObject = (piece: string, input: string): boolean =>
-  parseInput(piece) !== undefined && !isEmpty(piece) && !isSameInput(piece, input)
+const isOtherObject = (piece: string, call: StreamedCall): boolean =>
+  parseInput(piece) !== undefined && !isEmpty(piece) && !isValueOf(call, piece)
 
 function readPiece(delta: Fields): Piece {
   const { index, id, extra_content: extra } = delta
