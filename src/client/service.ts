@@ -7,7 +7,7 @@ import { isNewPath, MAX_FILE_BYTES, MAX_FILES, MAX_SPACE_BYTES } from '../files/
 import { add, spaceFull, tooManyFiles } from '../files/service.ts'
 import type { Keep } from '../idempotency.ts'
 import { createProxyFor } from '../lib/net/proxies.ts'
-import { find, get, mayChange } from '../spaces/service.ts'
+import { find, get, keepText, mayChange } from '../spaces/service.ts'
 import { type Entry, type Repository, readRepository, type Way } from './git.ts'
 import type { InitSpace } from './schema.ts'
 import { readme, starterKit } from './starter.ts'
@@ -37,11 +37,12 @@ export async function init(
   const { files, skipped } = await contentsOf(deps, input, { ...space, name }, signal)
   const now = deps.clock.now()
   return deps.db.$transaction(async (tx) => {
-    const { count } = await tx.space.updateMany({
+    const [row] = await tx.space.updateManyAndReturn({
       where: { id: space.id, archivedAt: null, initializedAs: null },
       data: { initializedAs: input.type, name, updatedAt: now },
     })
-    if (!count) throw alreadyInitialized()
+    if (!row) throw alreadyInitialized()
+    await keepText(tx, row)
     await audit(tx, actor, 'space.init', space.id, now)
     const paths = await add(tx, actor, space.id, files, now)
     return keep(tx, { ...(await get(actor, { db: tx }, space.id)), files: paths, skipped })

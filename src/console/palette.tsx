@@ -20,15 +20,20 @@ type Item = { key: string; label: string; kind: string; icon: LucideIcon; go: ()
 
 const MAX_ITEMS = 50
 
-/** The chats that people have had, the newest first. */
-function useFoundChats(text = '') {
+/** The chats that people have had, the missions and the spaces, the newest first. */
+function useFound(text = '') {
   const search = useSettled(text)
-  const { data, isPending } = useQuery(
-    query('chats.list', { mission: false, limit: MAX_ITEMS, ...(search && { search }) }),
-  )
-  const isRead = search === text && !isPending
-  const chats = isRead ? data?.chats.filter((chat) => !isUntouched(chat)) : []
-  return { chats: chats ?? [], isPending: !isRead }
+  const filter = { limit: MAX_ITEMS, ...(search && { search }) }
+  const chats = useQuery(query('chats.list', { mission: false, ...filter }))
+  const missions = useQuery(query('missions.list', filter))
+  const spaces = useQuery(query('spaces.list', filter))
+  const isSettled = search === text
+  return {
+    chats: (isSettled && chats.data?.chats.filter((chat) => !isUntouched(chat))) || [],
+    missions: (isSettled && missions.data?.missions) || [],
+    spaces: (isSettled && spaces.data?.spaces) || [],
+    isPending: !isSettled || [chats, missions, spaces].some((list) => list.isPending),
+  }
 }
 
 /** Finds pages, agents, chats, missions and spaces by a few letters. */
@@ -38,10 +43,8 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   const isAdmin = useIsAdmin()
   const { agents } = useFoundAgents()
   const foundAgents = useFoundAgents(text.trim())
-  const { chats } = useFoundChats()
-  const foundChats = useFoundChats(text.trim())
-  const missions = useQuery(query('missions.list', { limit: 200 }))
-  const spaces = useQuery(query('spaces.list', { limit: 200 }))
+  const { chats, missions, spaces } = useFound()
+  const found = useFound(text.trim())
 
   const toChat = ({ id, title }: Output<'chats.list'>['chats'][number]): Item => ({
     key: id,
@@ -56,6 +59,20 @@ export default function Palette({ onClose }: { onClose: () => void }) {
     kind: t.agent,
     icon: Bot,
     go: () => navigate({ to: '/agents/$agentId', params: { agentId: id } }),
+  })
+  const toMission = ({ id, title }: Output<'missions.list'>['missions'][number]): Item => ({
+    key: id,
+    label: title,
+    kind: t.mission,
+    icon: Target,
+    go: () => navigate({ to: '/missions/$missionId', params: { missionId: id } }),
+  })
+  const toSpace = ({ id, name }: Output<'spaces.list'>['spaces'][number]): Item => ({
+    key: id,
+    label: name,
+    kind: t.space,
+    icon: FolderOpen,
+    go: () => navigate({ to: '/spaces/$spaceId', params: { spaceId: id } }),
   })
   const items: Item[] = [
     { key: 'new', label: texts.chat.newChat, kind: t.action, icon: SquarePen, go: () => navigate({ to: '/' }) },
@@ -72,28 +89,19 @@ export default function Palette({ onClose }: { onClose: () => void }) {
       })),
     ...agents.map(toAgent),
     ...chats.map(toChat),
-    ...(missions.data?.missions ?? []).map(({ id, title }) => ({
-      key: id,
-      label: title,
-      kind: t.mission,
-      icon: Target,
-      go: () => navigate({ to: '/missions/$missionId', params: { missionId: id } }),
-    })),
-    ...(spaces.data?.spaces ?? []).map(({ id, name }) => ({
-      key: id,
-      label: name,
-      kind: t.space,
-      icon: FolderOpen,
-      go: () => navigate({ to: '/spaces/$spaceId', params: { spaceId: id } }),
-    })),
+    ...missions.map(toMission),
+    ...spaces.map(toSpace),
   ]
-  const found = items.filter(({ label, kind }) => fits(`${label} ${kind}`, text))
+  const fitting = items.filter(({ label, kind }) => fits(`${label} ${kind}`, text))
   // These arrive last, and move no other item under the pointer.
-  const known = new Set(found.map(({ key }) => key))
-  const more = [...foundAgents.agents.map(toAgent), ...foundChats.chats.map(toChat)].filter(
-    ({ key }) => text.trim() && !known.has(key),
-  )
-  const shown = [...found, ...more].slice(0, MAX_ITEMS)
+  const known = new Set(fitting.map(({ key }) => key))
+  const more = [
+    ...foundAgents.agents.map(toAgent),
+    ...found.chats.map(toChat),
+    ...found.missions.map(toMission),
+    ...found.spaces.map(toSpace),
+  ].filter(({ key }) => text.trim() && !known.has(key))
+  const shown = [...fitting, ...more].slice(0, MAX_ITEMS)
   const { setAt, field, listbox, optionOf } = useCombobox(shown, ({ go }) => {
     onClose()
     go()
@@ -132,7 +140,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
       </div>
       {!shown.length && (
         <p role="status" className="px-2.5 py-4 text-soft">
-          {foundAgents.isPending || foundChats.isPending ? texts.loading : t.nothing}
+          {foundAgents.isPending || found.isPending ? texts.loading : t.nothing}
         </p>
       )}
     </Dialog>

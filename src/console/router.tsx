@@ -93,13 +93,13 @@ const routes = [
   createRoute({
     getParentRoute,
     path: '/tasks',
-    validateSearch: only('task', 'assignedTo', 'priority'),
+    validateSearch: only('task', 'assignedTo', 'priority', 'search'),
     component: lazyRouteComponent(() => loadPage(() => import('./features/tasks/board.tsx')), 'Board'),
   }),
   createRoute({
     getParentRoute,
     path: '/missions',
-    validateSearch: only('mission'),
+    validateSearch: only('mission', 'search'),
     component: lazyRouteComponent(() => loadPage(() => import('./features/missions/missions.tsx')), 'Missions'),
   }),
   createRoute({
@@ -116,6 +116,7 @@ const routes = [
   createRoute({
     getParentRoute,
     path: '/spaces',
+    validateSearch: only('search'),
     component: lazyRouteComponent(() => loadPage(() => import('./features/spaces/spaces.tsx')), 'Spaces'),
   }),
   createRoute({

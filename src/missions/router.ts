@@ -9,7 +9,7 @@ import * as status from './status.ts'
 export const missions = router({
   list: tokenProcedure('missions:read')
     .meta(restMeta('GET', '/api/v1/missions', 'List missions'))
-    .meta(mcpTool('list_missions', 'status limit cursor'))
+    .meta(mcpTool('list_missions', 'search status limit cursor'))
     .input(schema.ListMissions.prefault({}))
     .output(schema.MissionsResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),

@@ -3,6 +3,7 @@ import { Status as ExecutionStatus, ExecutionsResponse, ListExecutions } from '.
 import { int, ok, queryInt, requiredEnum, requiredText, text, timestamp } from '../lib/fields.ts'
 import { NewOutput, Output } from '../lib/output.ts'
 import { nextCursor, pageInput, truncated } from '../lib/page.ts'
+import { searchInput } from '../lib/search.ts'
 
 export const MissionStatus = z
   .enum(['pending', 'running', 'completed', 'paused', 'failed'], {
@@ -103,6 +104,7 @@ export const MissionId = z.object({ id: missionId })
 /** GET /missions (contract.md section 7). */
 export const ListMissions = z.object({
   status: MissionStatus.optional().describe('Only missions with this status'),
+  search: searchInput('missions', 'the title'),
   ...pageInput,
 })
 

@@ -14,6 +14,7 @@ import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { toOutputColumn } from '../lib/output.ts'
 import { listPage } from '../lib/page.ts'
+import { having, searchedIn } from '../lib/search.ts'
 import { findOrDefault } from '../spaces/service.ts'
 import {
   authorize,
@@ -43,17 +44,25 @@ import type {
 import { beginNow, checkMove, completeIn, holdRun, pauseIn, resumeIn } from './status.ts'
 
 /** Returns the filter of `list`: its input on top of {@link reachable}. */
-export const listedBy = (actor: Actor, { status }: z.output<typeof ListMissions>): Prisma.MissionWhereInput => ({
+export const listedBy = (
+  actor: Actor,
+  { status, search }: z.output<typeof ListMissions>,
+): Prisma.MissionWhereInput => ({
   ...reachable(actor),
   ...(status && { status }),
+  ...having(search),
 })
 
 /** Statuses with kept totals. Running missions count as pending, because runs change that often. */
 const COUNTED_STATUSES = ['pending', 'completed', 'paused', 'failed'] as const
 
-/** Counts the missions that {@link listedBy} finds. The few running ones are counted and subtracted from the others. */
-export async function countListed(actor: Actor, db: Db, { status }: z.output<typeof ListMissions>): Promise<number> {
-  if (status === 'running') return db.mission.count({ where: listedBy(actor, { status }) })
+/**
+ * Counts the missions that {@link listedBy} finds, with a search row by row. The few running ones are counted and
+ * subtracted from the others.
+ */
+export async function countListed(actor: Actor, db: Db, input: z.output<typeof ListMissions>): Promise<number> {
+  const { status, search } = input
+  if (status === 'running' || search) return db.mission.count({ where: listedBy(actor, input) })
   const total = await totalOf(db, {
     organizationId: actor.organizationId,
     list: isAdmin(actor) ? 'missions for admins' : 'missions',
@@ -119,6 +128,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         ...schedule,
         nextRunAt: firstFire(schedule, now),
         title,
+        ...searchedIn(title),
         goal,
         icon: icon ?? null,
         visibility: visibility ?? 'organization',
@@ -240,7 +250,8 @@ async function assignedColumns(actor: Actor, deps: Deps, mission: MissionRow, in
   const owner = isMoved && mission.userId !== actor.userId ? await actorOf(deps.db, mission) : null
   if (owner) await placeFor(owner)
   const output = input.output === undefined ? undefined : (toOutputColumn(input.output) as Prisma.JsonObject)
-  return omitUndefined({ title, goal, icon, visibility, maxTurns, agentType, output, ...place })
+  const named = title !== undefined && { title, ...searchedIn(title) }
+  return omitUndefined({ ...named, goal, icon, visibility, maxTurns, agentType, output, ...place })
 }
 
 /**

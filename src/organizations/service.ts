@@ -5,6 +5,7 @@ import { lockMissionCounts } from '../db/totals.ts'
 import { conflict } from '../errors.ts'
 import { LIVE } from '../executions/engine/queue/endings.ts'
 import { newId } from '../lib/id.ts'
+import { searchedIn } from '../lib/search.ts'
 import type { Settings } from '../settings.ts'
 
 /** Filters the caller's organization. */
@@ -68,6 +69,9 @@ export const isReserved = (slug: string): boolean => RESERVED.has(slug)
 /** Lifetime of a former slug (ms). */
 const FORMER_SLUG = 365 * 24 * 60 * 60 * 1000
 
+/** Name of the space that each organization begins with (contract.md section 1). */
+const DEFAULT_SPACE = 'General'
+
 /** Finds the id of an organization by its slug, or by one that it had within a year. Returns null if there is none. */
 export async function findBySlug(db: Db | Tx, slug: string, now: Date): Promise<string | null> {
   const found = await db.organization.findFirst({ where: bySlug(slug), select: { id: true } })
@@ -119,7 +123,8 @@ export async function addMember(
       data: {
         id: newId(),
         organizationId,
-        name: 'General',
+        name: DEFAULT_SPACE,
+        ...searchedIn(DEFAULT_SPACE),
         visibility: 'organization',
         ownerId: user.id,
         isDefault: true,

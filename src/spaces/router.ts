@@ -7,7 +7,7 @@ import * as service from './service.ts'
 export const spaces = router({
   list: tokenProcedure('spaces:read')
     .meta(restMeta('GET', '/api/v1/spaces', 'List the spaces of your organization'))
-    .meta(mcpTool('list_spaces', 'limit cursor'))
+    .meta(mcpTool('list_spaces', 'search limit cursor'))
     .input(schema.ListSpaces.prefault({}))
     .output(schema.SpacesResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),

@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { nextCursor, pageInput, truncated } from '../lib/page.ts'
+import { searchInput } from '../lib/search.ts'
 import { Permission, Permissions } from '../mcps/schema.ts'
 import { AttachedSkill, attachedAt, warnings } from '../skills/schema.ts'
 
@@ -58,7 +59,7 @@ export const SpaceId = z.object({ id: spaceId })
 export const SpaceSkillId = AttachedSkill('The space')
 
 /** GET /spaces (contract.md section 6). */
-export const ListSpaces = z.object(pageInput)
+export const ListSpaces = z.object({ search: searchInput('spaces', 'name or description'), ...pageInput })
 
 const added = {
   enabled: z.boolean().describe('Whether runs in the space use it'),
@@ -117,7 +118,7 @@ export const SpaceCreated = ok({
 })
 export const SpacesResponse = ok({
   spaces: z.array(Space).describe('Spaces on this page'),
-  total: z.int().describe('Number of spaces, on all pages'),
+  total: z.int().describe('Number of spaces that match, on all pages'),
   nextCursor,
 })
 export const SpaceDeleted = ok({ message: z.string().describe('Confirmation for people') })

@@ -17,6 +17,7 @@ import { badRequest, notFound } from '../errors.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { listPage } from '../lib/page.ts'
+import { having, searchedIn } from '../lib/search.ts'
 import { isOnLatest } from '../organizations/policy.ts'
 import { permissionWarnings } from '../skills/schema.ts'
 import { findVersions as findSkillVersions, type Newest, toAttachedAt } from '../skills/service.ts'
@@ -50,7 +51,15 @@ export const reachable = (actor: Actor): Prisma.SpaceWhereInput => ({
   ...visible(actor),
 })
 
-export const listed = reachable
+/** Returns the filter of `list`: its input on top of {@link reachable}. */
+export const listedBy = (actor: Actor, { search }: z.output<typeof ListSpaces>): Prisma.SpaceWhereInput => ({
+  ...reachable(actor),
+  ...having(search),
+})
+
+/** Returns the column with the texts of a space that searches look in. */
+const textOf = ({ name, description }: { name: string; description?: string | null | undefined }) =>
+  searchedIn(name, description)
 
 /** Chats without a mission, or of a mission that is not another user's private one. */
 export const ofMissionFor = ({ userId }: Actor): Prisma.ChatWhereInput => ({
@@ -175,19 +184,21 @@ async function toSpaces(actor: Actor, db: Tx, rows: readonly FullRow[]) {
   )
 }
 
-/** Returns how many spaces {@link listed} finds. */
-export const countListed = (actor: Actor, db: Db): Promise<number> =>
-  totalOf(db, {
-    organizationId: actor.organizationId,
-    ...(isAdmin(actor) ? { list: 'spaces for admins' } : { list: 'spaces', userId: { in: ['', actor.userId] } }),
-  })
+/** Returns how many spaces {@link listedBy} finds. Counts rows if there is a search. */
+export const countListed = (actor: Actor, db: Db, input: z.output<typeof ListSpaces>): Promise<number> =>
+  input.search
+    ? db.space.count({ where: listedBy(actor, input) })
+    : totalOf(db, {
+        organizationId: actor.organizationId,
+        ...(isAdmin(actor) ? { list: 'spaces for admins' } : { list: 'spaces', userId: { in: ['', actor.userId] } }),
+      })
 
 /** GET /spaces, newest first. */
 export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListSpaces>) {
   const { rows, nextCursor } = await listPage<FullRow>(input, LONG_TEXTS, ({ where: after, ...page }) =>
-    db.space.findMany({ where: { AND: [listed(actor), after ?? {}] }, include: withRefs(actor), ...page }),
+    db.space.findMany({ where: { AND: [listedBy(actor, input), after ?? {}] }, include: withRefs(actor), ...page }),
   )
-  const total = input.cursor !== undefined || nextCursor ? await countListed(actor, db) : rows.length
+  const total = input.cursor !== undefined || nextCursor ? await countListed(actor, db, input) : rows.length
   return { spaces: await toSpaces(actor, db, rows), total, nextCursor }
 }
 
@@ -242,6 +253,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
         organizationId: actor.organizationId,
         name,
         description: description ?? null,
+        ...textOf({ name, description }),
         visibility: visibility ?? 'organization',
         ownerId: actor.userId,
         instructions: instructions ?? null,
@@ -323,7 +335,14 @@ async function updateSpace(
   action: string,
   data: Prisma.SpaceUpdateManyMutationInput & { updatedAt: Date },
 ): Promise<void> {
-  const { count } = await tx.space.updateMany({ where: { id, archivedAt: null }, data })
-  if (!count) throw notFound('Space')
+  const [row] = await tx.space.updateManyAndReturn({ where: { id, archivedAt: null }, data })
+  if (!row) throw notFound('Space')
+  await keepText(tx, row)
   await audit(tx, actor, action, id, data.updatedAt)
+}
+
+/** Stores the searched text of a changed space. Its other column may have changed since the space was read. */
+export async function keepText(tx: Tx, space: SpaceRow): Promise<void> {
+  const text = textOf(space)
+  if (hasChanges(space, text)) await tx.space.updateMany({ where: { id: space.id }, data: text })
 }

@@ -8,7 +8,7 @@ import * as service from './service.ts'
 export const tasks = router({
   list: tokenProcedure('tasks:read')
     .meta(restMeta('GET', '/api/v1/tasks', 'List the tasks of your organization'))
-    .meta(mcpTool('list_tasks', 'status priority assignedTo spaceId limit cursor'))
+    .meta(mcpTool('list_tasks', 'search status priority assignedTo spaceId limit cursor'))
     .input(schema.ListTasks.prefault({}))
     .output(schema.TasksResponse)
     .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),

@@ -3,6 +3,7 @@ import { Execute, Executed } from '../executions/schema.ts'
 import { bool, ok, requiredText, text, timestamp } from '../lib/fields.ts'
 import { NewOutput, Output } from '../lib/output.ts'
 import { countInput, nextCursor, pageInput, total, truncated } from '../lib/page.ts'
+import { searchInput } from '../lib/search.ts'
 
 export const TaskStatus = z
   .enum(['pending', 'in_progress', 'completed', 'cancelled'], {
@@ -56,6 +57,7 @@ export const ListTasks = z.object({
   priority: TaskPriority.optional().describe('Only tasks with this priority'),
   assignedTo: z.string().optional().describe('An agent or user id, the e-mail of a member, `me`, or `none`'),
   spaceId: z.string().optional().describe('Only tasks in this space'),
+  search: searchInput('tasks', 'the title'),
   ...countInput,
   ...pageInput,
 })

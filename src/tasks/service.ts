@@ -11,6 +11,7 @@ import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newTimedId } from '../lib/id.ts'
 import { outputOf, toOutputColumn } from '../lib/output.ts'
 import { listPage } from '../lib/page.ts'
+import { having, searchedIn } from '../lib/search.ts'
 import { findMember } from '../organizations/members.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
 import { cancelRuns, endRuns, runsOf } from './runs.ts'
@@ -89,7 +90,8 @@ export async function listedBy(
   const named = assignedTo?.includes('@') ? ((await findMember(actor, deps, assignedTo)) ?? assignedTo) : assignedTo
   const assignee = named === 'me' ? actor.userId : named === 'none' ? null : named
   const given = Object.entries({ status, priority, assignedTo: assignee, spaceId })
-  return { ...reachable(actor), ...Object.fromEntries(given.filter(([, value]) => value !== undefined)) }
+  const filter = Object.fromEntries(given.filter(([, value]) => value !== undefined))
+  return { ...reachable(actor), ...filter, ...having(input.search) }
 }
 
 /** GET /tasks, newest first. */
@@ -206,6 +208,7 @@ export async function create(
         id: newTimedId('task', now),
         organizationId: actor.organizationId,
         title: input.title,
+        ...searchedIn(input.title),
         description: input.description ?? '',
         status: 'pending',
         priority: input.priority ?? 'medium',
@@ -265,7 +268,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     await checkSpace(actor, deps, spaceId)
     const now = deps.clock.now()
     const changes = omitUndefined({
-      title,
+      ...(title !== undefined && { title, ...searchedIn(title) }),
       description,
       priority,
       spaceId,

@@ -43,6 +43,24 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     await leave(page)
   })
 
+  it('finds cards by a search beside other filters, and keeps its text in the address', async () => {
+    const [wanted, other] = [await create({ title: 'Find ME' }), await create({ title: 'Stay away', priority: 'high' })]
+    const { page } = await visit(browser, owner, '/app/tasks')
+    const card = (id: string) => page.locator(`[data-task="${id}"]`)
+    await card(other).waitFor()
+    await page.getByLabel('Search: Tasks').fill('find me')
+    await card(other).waitFor({ state: 'detached' })
+    await card(wanted).waitFor()
+    await page.reload()
+    await card(wanted).waitFor()
+    expect(await card(other).count()).toBe(0)
+    await page.getByLabel('Priority').selectOption('high')
+    await card(wanted).waitFor({ state: 'detached' })
+    await page.getByLabel('Search: Tasks').fill('AWAY')
+    await card(other).waitFor()
+    await leave(page)
+  })
+
   it('moves a card by the keyboard alone', async () => {
     const id = await create({ title: 'Move me' })
     const { page } = await visit(browser, owner, '/app/tasks')

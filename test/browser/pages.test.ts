@@ -538,14 +538,24 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     }
   })
 
-  it('search chats, skills and MCP servers, and keep the text in the address', async () => {
+  it('search the lists of all resources, and keep the text in the address', async () => {
     await request(server, 'POST', '/api/v1/chats', { body: { title: 'Harbour plans' } })
     await request(server, 'POST', '/api/v1/mcps', { body: { name: 'Calculator', url: 'https://mcp.example.com' } })
+    for (const name of ['Lighthouse', 'Other space']) {
+      await request(server, 'POST', '/api/v1/spaces', { body: { name } })
+    }
+    const { agents } = (await request(server, 'GET', '/api/v1/agents?owner=me&limit=1')).body
+    for (const title of ['Weather report', 'Other mission']) {
+      const body = { title, goal: 'Say it.', agentId: agents[0].id }
+      await request(server, 'POST', '/api/v1/missions', { body })
+    }
     const { page } = await visit(browser, owner, '/app/chats')
     for (const [path, list, text, wanted, other] of [
       ['chats', 'Chats', 'HARB', 'Harbour plans', 'Hello'],
       ['skills', 'Skills', 'brief', 'Research Brief', 'Code Review'],
       ['mcps', 'MCP servers', 'calcu', 'Calculator', 'declared'],
+      ['spaces', 'Spaces', 'LIGHT', 'Lighthouse', 'Other space'],
+      ['missions', 'Missions', 'weather', 'Weather report', 'Other mission'],
     ] as const) {
       await page.goto(`/app/${path}`)
       const main = page.locator('main')
@@ -555,7 +565,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
       await row(other).first().waitFor({ state: 'detached' })
       expect(new URL(page.url()).search).toBe(`?search=${text}`)
       await row(wanted).first().click()
-      await page.waitForURL(new RegExp(`/${path}.+search=${text}`))
+      await page.waitForURL((url) => url.href !== new URL(`/app/${path}?search=${text}`, url).href)
       await page.goBack()
       await page.waitForURL(`**/app/${path}?search=${text}`)
       await page.reload()
@@ -566,8 +576,9 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
-  it('have a palette that finds chats and agents, also private ones, by the keyboard alone', async () => {
+  it('have a palette that finds chats, spaces and all agents by the keyboard alone', async () => {
     await request(server, 'POST', '/api/v1/chats', { body: { title: 'An old traite\u0301' } })
+    await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Cafe\u0301 of the harbour' } })
     const { page } = await visit(browser, owner, '/app/agents?show=public')
     await page.getByText('Agents that other organizations make public appear here.').waitFor()
     await page.keyboard.press('Control+k')
@@ -585,6 +596,8 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     gate.resolve()
     await page.getByRole('option', { name: 'An old traite\u0301' }).waitFor()
     await page.unrouteAll({ behavior: 'wait' })
+    await page.getByRole('combobox').fill('CAFÉ')
+    await page.getByRole('option', { name: 'Cafe\u0301 of the harbour' }).waitFor()
     await page.getByRole('combobox').fill('ada agent')
     await page.getByRole('option', { name: 'Ada' }).waitFor()
     await page.keyboard.press('Enter')

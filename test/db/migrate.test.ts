@@ -65,6 +65,10 @@ const SEARCHED = [
   'Agent_organizationId_userId_archivedAt_createdAt_id_idx',
   'Agent_visibility_archivedAt_createdAt_id_idx',
   'Chat_organizationId_archivedAt_createdAt_id_idx',
+  'Mission_organizationId_archivedAt_createdAt_id_idx',
+  'Space_organizationId_archivedAt_createdAt_id_visibility_ownerId_idx',
+  'Task_organizationId_createdAt_id_idx',
+  'Task_organizationId_status_createdAt_id_idx',
 ]
 
 /** The view through which events are written (`webhooks`). */
@@ -161,6 +165,10 @@ const TITLED = [
     '2026-01-01')`,
   `INSERT INTO "Space" ("id", "organizationId", "name", "visibility", "ownerId", "createdAt", "updatedAt") VALUES
     ('s', 'o', 'S', 'organization', 'u', '2026-01-01', '2026-01-01')`,
+  `INSERT INTO "Agent" ("id", "organizationId", "userId", "name", "role", "systemPrompt", "visibility", "tags",
+    "skillIds", "mcpInstanceIds", "mcpTypes", "subagentIds", "allowedTools", "disallowedTools", "searchText", "version",
+    "createdAt", "updatedAt") VALUES ('a', 'o', 'u', 'A', 'R', 'P', 'public', '[]', '[]', '[]', '[]', '[]', '[]', '[]',
+    'a', 1, '2026-01-01', '2026-01-01')`,
   ...TEXTS.map(quotedText).flatMap((text, n) => [
     `INSERT INTO "Chat" ("id", "organizationId", "spaceId", "ownerId", "title", "status", "createdAt", "updatedAt")
       VALUES ('c${n}', 'o', 's', 'u', ${text}, 'standby', '2026-01-01', '2026-01-01')`,
@@ -170,16 +178,29 @@ const TITLED = [
     `INSERT INTO "McpServer" ("id", "organizationId", "ownerId", "mcpType", "name", "url", "transport", "headers",
       "permissions", "createdAt", "updatedAt") VALUES ('m${n}', 'o', 'u', 'T', ${text}, 'U', 'sse', '{}', '[]',
       '2026-01-01', '2026-01-01')`,
+    `INSERT INTO "Space" ("id", "organizationId", "name", "description", "visibility", "ownerId", "createdAt",
+      "updatedAt") VALUES ('p${n}', 'o', ${text}, ${n ? text : 'NULL'}, 'organization', 'u', '2026-01-01',
+      '2026-01-01')`,
+    `INSERT INTO "Task" ("id", "organizationId", "title", "status", "priority", "createdBy", "createdAt",
+      "updatedAt") VALUES ('t${n}', 'o', ${text}, 'pending', 'low', 'u', '2026-01-01', '2026-01-01')`,
+    `INSERT INTO "Mission" ("id", "organizationId", "userId", "spaceId", "agentId", "agentOrganizationId", "title",
+      "goal", "visibility", "status", "scheduleType", "timezone", "overlap", "catchUp", "createdAt", "updatedAt")
+      VALUES ('i${n}', 'o', 'u', 's', 'a', 'o', ${text}, 'G', 'organization', 'pending', 'none', 'UTC', 'skip',
+      'last', '2026-01-01', '2026-01-01')`,
   ]),
 ].join(';')
-const SEARCHED_TEXTS = ['Chat', 'Skill', 'McpServer']
+const SEARCHED_TEXTS = ['Chat', 'Skill', 'McpServer', 'Space', 'Task', 'Mission']
   .map((table) => `SELECT "id", "searchText" FROM "${table}"`)
   .join(' UNION ALL ')
   .concat(' ORDER BY 1')
 const EXPECTED_TEXTS = [
   ...TEXTS.map((text, n) => [`c${n}`, searchedIn(text).searchText]),
+  ...TEXTS.map((text, n) => [`i${n}`, searchedIn(text).searchText]),
   ...TEXTS.map((text, n) => [`m${n}`, searchedIn(text, null, 'T', 'U').searchText]),
+  ...TEXTS.map((text, n) => [`p${n}`, searchedIn(text, n ? text : null).searchText]),
+  ['s', searchedIn('S', null).searchText],
   ...TEXTS.map((text, n) => [`s${n}`, searchedIn(`skill-${n}`, text, 'D').searchText]),
+  ...TEXTS.map((text, n) => [`t${n}`, searchedIn(text).searchText]),
 ]
 
 /** Rows of two organizations, some archived or private, including missions whose space or agent is. */
@@ -503,7 +524,7 @@ describe('SQLite', () => {
     expect(rows(COUNTS)).toEqual(EXPECTED_COUNTS.flat())
   })
 
-  test('existing chats, skills and MCP servers have the text that searches look in', async () => {
+  test('existing rows of all searched lists have the text that searches look in', async () => {
     await bringUpToDate(SEARCH_MORE, TITLED)
     expect(rows(SEARCHED_TEXTS)).toEqual(EXPECTED_TEXTS.flat())
   })
@@ -696,7 +717,7 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     expect(await rows(url, COUNTS)).toEqual(EXPECTED_COUNTS)
   })
 
-  test('existing chats, skills and MCP servers have the text that searches look in', async () => {
+  test('existing rows of all searched lists have the text that searches look in', async () => {
     expect(await rows(await migrated(SEARCH_MORE, TITLED), SEARCHED_TEXTS)).toEqual(EXPECTED_TEXTS)
   })
 

@@ -293,8 +293,8 @@ async function* totals(): AsyncGenerator<[list: string, total: number, found: nu
     yield [`skills ${who}`, (await skills.listPage(actor, deps, page, false)).total, skillsFound]
     const mcpsFound = await db.mcpServer.count({ where: mcps.reachable(actor) })
     yield [`mcps ${who}`, await mcps.countListed(actor, db, {}), mcpsFound]
-    const spacesFound = await db.space.count({ where: spaces.listed(actor) })
-    yield [`spaces ${who}`, await spaces.countListed(actor, db), spacesFound]
+    const spacesFound = await db.space.count({ where: spaces.listedBy(actor, {}) })
+    yield [`spaces ${who}`, await spaces.countListed(actor, db, {}), spacesFound]
     for (const { id, chatCount } of (await spaces.list(actor, deps, { limit: 100 })).spaces) {
       const where = { spaceId: id, ...spaces.chatsFor(actor) }
       yield [`chats of ${id} ${who}`, chatCount, await db.chat.count({ where })]

@@ -81,6 +81,8 @@ describe('a space is initialized', () => {
     const id = await createSpace()
     const { body } = await init(id, { type: 'readme', spaceName: 'Research', orgId: owner.organizationId })
     expect(body.space.name).toBe('Research')
+    const { spaces } = (await request(server, 'GET', '/api/v1/spaces?search=research', { token: owner.token })).body
+    expect(spaces).toEqual([body.space])
     expect(await filesOf(id)).toEqual({ 'README.md': '# Research\n' })
   })
 

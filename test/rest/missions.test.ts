@@ -6,6 +6,7 @@ import { createScheduler, type Scheduler } from '../../src/missions/scheduler.ts
 import { CreateMission } from '../../src/missions/schema.ts'
 import { create as createMission } from '../../src/missions/service.ts'
 import { removeMember } from '../../src/organizations/service.ts'
+import { graphql } from '../graphql/support.ts'
 import { APIS, apis, callerAt, expectError, ok, onEachApi } from '../support/api.ts'
 import { stopClock } from '../support/clock.ts'
 import { misfit } from '../support/model-replies.ts'
@@ -1049,6 +1050,31 @@ describe('GET /missions', () => {
       400,
       'Invalid status. Must be: pending, running, completed, paused, failed',
     ])
+  })
+
+  it('searches titles in any case, beside a status, with a count', async () => {
+    const zoe = await server.member({ organization: 'Zoo of searches' })
+    const zebra = await createAgent({}, zoe)
+    const letter = await create({ agentId: zebra, title: 'ÄRGER 50%', goal: 'digest' }, zoe)
+    const digest = await create({ agentId: zebra, title: 'Digest' }, zoe)
+    const found = async (search: string, filter = '') => {
+      const asked = `/missions?search=${encodeURIComponent(search)}${filter}`
+      const { missions, count } = await ok(call('GET', asked, undefined, zoe))
+      const ids = missions.map(({ id }: Body) => id)
+      expect(count).toBe(ids.length)
+      if (ids.length) expect((await ok(call('GET', `${asked}&limit=1&cursor=`, undefined, zoe))).count).toBe(count)
+      return ids
+    }
+    for (const search of ['ärger', ' 50% ']) expect(await found(search)).toEqual([letter.id])
+    for (const search of ['5_', 'evening']) expect(await found(search)).toEqual([])
+    expect(await found('DIGEST', '&status=pending')).toEqual([digest.id])
+    expect(await found('DIGEST', '&status=running')).toEqual([])
+    await ok(call('PATCH', `/missions/${digest.id}`, { title: 'Evening news' }, zoe))
+    expect(await found('digest')).toEqual([])
+    expect(await found('EVENING')).toEqual([digest.id])
+    const query = '{ missions(search: "Evening", first: 1) { nodes { id } totalCount } }'
+    const { data } = await graphql(server, query, {}, zoe)
+    expect(data.missions).toEqual({ nodes: [{ id: digest.id }], totalCount: 1 })
   })
 })
 

@@ -1,9 +1,11 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
+import { graphql } from '../graphql/support.ts'
 import { APIS, apis, callerAs, expectError, ok, onEachApi } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request, toFetch } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
+import { together } from '../support/together.ts'
 import { use } from '../support/use.ts'
 
 let now = Date.parse('2026-01-01T00:00:00Z')
@@ -128,6 +130,40 @@ describe('GET /spaces', () => {
     const second = await list({ limit: '3', cursor: first.nextCursor })
     expect(second).toMatchObject({ total: 5, nextCursor: null })
     expect(names(first) + names(second)).toBe('dcbaGeneral')
+  })
+
+  it.each(APIS)('%s: searches names and descriptions in any case, with the total', async (api) => {
+    const { token } = await server.member({ organization: `Searched spaces ${api}` })
+    const as = (procedure: string, input: Fields) => ok(apis[api](server, procedure, input, { token }))
+    const { id } = await as('spaces.create', { name: 'ÄRGER', description: 'of Odysseus' })
+    const found = async (search: string) => {
+      const { spaces, total } = await as('spaces.list', { search })
+      expect(total).toBe(spaces.length)
+      return spaces.map(({ name }: Fields) => name)
+    }
+    expect(await found('GENERAL')).toEqual(['General'])
+    for (const search of ['ärger', 'ODYSSEUS']) expect(await found(search)).toEqual(['ÄRGER'])
+    await as('spaces.update', { id, description: 'of Athena' })
+    expect(await found('odysseus')).toEqual([])
+    await as('spaces.update', { id, name: 'Peace' })
+    for (const search of ['PEACE', 'athena']) expect(await found(search)).toEqual(['Peace'])
+    const query = '{ spaces(search: "PEACE", first: 1) { nodes { id } totalCount } }'
+    expect((await graphql(server, query, {}, { token })).data.spaces).toEqual({ nodes: [{ id }], totalCount: 1 })
+  })
+
+  it('finds a space by both texts that two concurrent requests change', async () => {
+    const { id } = await create({ name: 'Old', description: 'old' })
+    const changes = [{ name: 'Harbour' }, { description: 'lighthouse' }]
+    for (const answer of await together(
+      server,
+      'Space',
+      changes.map((fields) => () => patch(id, fields)),
+    )) {
+      expect(answer.status).toBe(200)
+    }
+    for (const search of ['harbour', 'lighthouse']) {
+      expect((await call('spaces.list', { search })).body.spaces.map((space: Fields) => space.id)).toEqual([id])
+    }
   })
 
   it('counts the visible chats, and the files, and names the secrets', async () => {

@@ -5,6 +5,7 @@ import { overrideMembers } from '../../src/db/override-members.ts'
 import { newId } from '../../src/lib/id.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { claim as claimTask, create as createTask, update as updateTask } from '../../src/tasks/service.ts'
+import { graphql } from '../graphql/support.ts'
 import { APIS, apis, callerAt, expectError, ok, onEachApi, procedures } from '../support/api.ts'
 import { createFolder } from '../support/folder.ts'
 import { misfit } from '../support/model-replies.ts'
@@ -466,6 +467,28 @@ describe('GET /tasks', () => {
     }
     expect(queries).toHaveLength(5 * 5 * 7 * 3)
     expect(found).toBeGreaterThan(all.length)
+  })
+
+  it.each(APIS)('%s: searches titles in any case, beside other filters, with a count', async (api) => {
+    const who = await server.member({ organization: `Searched tasks ${api}` })
+    const letter = await create({ title: 'ΟΔΥΣΣΕΥΣ 50%', description: 'kitchen' }, who)
+    const other = await create({ title: 'Kitchen', priority: 'high' }, who)
+    const found = async (search: string, filter: Body = {}) => {
+      const { tasks, total } = await ok(
+        apis[api](server, 'tasks.list', { search, count: 'true', ...filter }, { token: who.token }),
+      )
+      expect(total).toBe(tasks.length)
+      return tasks.map(({ id }: Body) => id)
+    }
+    for (const search of ['οδυσσευς', 'ΟΔΥΣΣΕΥς', ' 50% ']) expect(await found(search)).toEqual([letter.id])
+    for (const search of ['5_', 'windows']) expect(await found(search)).toEqual([])
+    expect(await found('KITCHEN')).toEqual([other.id])
+    expect(await found('KITCHEN', { priority: 'low' })).toEqual([])
+    await patched(other.id, { title: 'Windows' }, who)
+    expect(await found('kitchen')).toEqual([])
+    expect(await found('windows', { status: 'pending', priority: 'high' })).toEqual([other.id])
+    const { data } = await graphql(server, '{ tasks(search: "WINDOW", first: 1) { nodes { id } totalCount } }', {}, who)
+    expect(data.tasks).toEqual({ nodes: [{ id: other.id }], totalCount: 1 })
   })
 
   it('of an organization without tasks, or with a filter without matches, is empty', async () => {

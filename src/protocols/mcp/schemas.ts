@@ -45,7 +45,8 @@ function outline(schema: Schema, depth: number, isTop = true): Schema {
       const outlines = fields.map(([name, field]) => {
         const { description } = field
         const inner = outline(field, depth - 1, false)
-        return [name, isTop && description !== undefined ? { ...inner, description } : inner]
+        const isDescribed = isTop && description !== undefined && !Object.hasOwn(field, 'const')
+        return [name, isDescribed ? { ...inner, description } : inner]
       })
       return [key, Object.fromEntries(outlines)]
     }),

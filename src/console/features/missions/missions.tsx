@@ -3,6 +3,7 @@ import { Link, useNavigate } from '@tanstack/react-router'
 import { Target } from 'lucide-react'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { ListPage } from '../../components/list-page.tsx'
+import { useSearching } from '../../components/search.tsx'
 import { Ago } from '../../components/time.tsx'
 import { moment } from '../../lib/format.ts'
 import { everyMs, pages } from '../../queries.ts'
@@ -14,12 +15,14 @@ import { missions as t } from './texts.ts'
 /** All missions with their health and the time of their next run. */
 export function Missions() {
   const navigate = useNavigate()
-  const list = useInfiniteQuery({ ...pages('missions.list', {}), ...everyMs(10_000) })
+  const searching = useSearching()
+  const list = useInfiniteQuery({ ...pages('missions.list', searching.filter), ...everyMs(10_000) })
   return (
     <ListPage
       t={t}
       icon={Target}
       list={list}
+      searching={searching}
       rowsOf={(page) =>
         page.missions.map((mission) => (
           <li

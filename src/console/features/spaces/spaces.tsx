@@ -8,6 +8,7 @@ import { useEdits } from '../../components/edits.ts'
 import { NameField, TextField, VisibilitySelect } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { ListPage } from '../../components/list-page.tsx'
+import { useSearching } from '../../components/search.tsx'
 import { pages, readNow, useAction, WATCHED } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { spaces as t } from './texts.ts'
@@ -17,12 +18,14 @@ export type SpaceShape = Output<'spaces.get'>['space']
 /** The spaces that the person can see. */
 export function Spaces() {
   const navigate = useNavigate()
-  const list = useInfiniteQuery({ ...pages('spaces.list', {}), ...WATCHED })
+  const searching = useSearching()
+  const list = useInfiniteQuery({ ...pages('spaces.list', searching.filter), ...WATCHED })
   return (
     <ListPage
       t={t}
       icon={FolderOpen}
       list={list}
+      searching={searching}
       rowsOf={(page) =>
         page.spaces.map((space) => (
           <li key={space.id} className="relative flex flex-wrap items-center gap-x-4 gap-y-1 px-4 py-3 hover:bg-panel">

@@ -10,6 +10,7 @@ import { ConfirmDelete } from '../../components/dialog.tsx'
 import { Menu, MenuItem, MenuLabel, MenuLine } from '../../components/menu.tsx'
 import { More } from '../../components/more.tsx'
 import { Loading, Problem, useTitle } from '../../components/page.tsx'
+import { SearchField, useSearching } from '../../components/search.tsx'
 import { Ago } from '../../components/time.tsx'
 import { toast } from '../../components/toast.tsx'
 import { useChanges } from '../../follow.ts'
@@ -41,7 +42,9 @@ export function Board() {
   const navigate = useNavigate({ from: '/tasks' })
   const { task: opened, assignedTo, priority } = useSearch({ from: '/tasks' })
   const [isNew, setIsNew] = useState(false)
+  const searching = useSearching()
   const filter: Filter = {
+    ...searching.filter,
     ...(assignedTo && { assignedTo }),
     ...(priority && { priority: priority as Task['priority'] }),
   }
@@ -70,6 +73,7 @@ export function Board() {
     <div className="flex h-full flex-col">
       <header className="flex flex-wrap items-center gap-2 px-4 pt-5 pb-3 sm:px-6">
         <h1 className="mr-auto font-semibold text-xl">{t.title}</h1>
+        <SearchField list={t.title} className="w-40 max-w-full" {...searching.field} />
         <AssigneePicker
           label={t.assignee}
           fixed={ANY_ASSIGNEE}
