@@ -1,4 +1,4 @@
-import type { Tx } from '../db/client.ts'
+import type { Db, Tx } from '../db/client.ts'
 import { newSortableId } from '../lib/id.ts'
 import type { Actor } from './actor.ts'
 
@@ -36,6 +36,15 @@ export const audit = (tx: Tx, cause: AuditSource, action: string, target: string
       at,
     },
   })
+
+/** Finds the id of the request that caused an audit event. Undefined without a request, or if it cannot be read. */
+export async function findRequestId(
+  db: Db,
+  event: { organizationId: string; action: string; target: string },
+): Promise<string | undefined> {
+  const found = await db.auditEvent.findFirst({ where: event, select: { requestId: true } }).catch(() => null)
+  return found?.requestId ?? undefined
+}
 
 /** Returns the fields in which two states of a resource differ, as `{field: {from, to}}`. */
 export const changesOf = <State extends object>(before: State, after: Partial<State>): object =>

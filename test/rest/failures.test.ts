@@ -90,9 +90,10 @@ describe('a run that fails', () => {
     expect(JSON.stringify(execution)).not.toContain(KEY)
     expect(execution.error).not.toMatch(/\n| at .*\.(ts|js)/)
     const lines = server.logs.map((line) => JSON.parse(line)).filter(({ executionId }) => executionId === execution.id)
-    expect(lines).toMatchObject([
-      { level: 40, msg: 'a run failed', provider: 'compatible', model: expect.any(String), detail: expect.any(String) },
-    ])
+    const { requestId } = answer.body
+    const asked = api === 'REST' ? { requestId } : { requestId: expect.any(String) }
+    const facts = { provider: 'compatible', model: expect.any(String), detail: expect.any(String) }
+    expect(lines).toMatchObject([{ level: 40, msg: 'a run failed', ...asked, ...facts }])
     expect(JSON.stringify(lines)).not.toMatch(/You are Ada|on fire|test-key/)
 
     // The session is free, and the message is stored.
@@ -119,10 +120,11 @@ describe('a run that fails', () => {
     const answer = await execute(other, await create(other))
     expectError(answer, 500, 'Chat execution failed')
     const id = answer.headers.get('x-execution-id')
+    const { requestId } = answer.body
     const lines = other.logs.map((line) => JSON.parse(line)).filter(({ level, database }) => level >= 40 && !database)
     expect(lines).toMatchObject([
-      { msg: 'a run failed', executionId: id, detail: expect.stringMatching(/ECONNREFUSED/) },
-      { msg: 'request', status: 500 },
+      { msg: 'a run failed', executionId: id, requestId, detail: expect.stringMatching(/ECONNREFUSED/) },
+      { msg: 'request', requestId, status: 500 },
     ])
     expect(await last(other)).toMatchObject({
       id,

@@ -1,3 +1,4 @@
+import { findRequestId } from '../../../auth/audit.ts'
 import type { Bus } from '../../../bus/index.ts'
 import { AppError } from '../../../errors.ts'
 import { newId } from '../../../lib/id.ts'
@@ -131,7 +132,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       return { status: 'completed', result: state.answer.text, ...object, stopReason: stopReason ?? 'end_turn' }
     } catch (error) {
       const why = signal.aborted ? signal.reason : error
-      if (!(why instanceof AbortReason)) return failedBy(why, causeOf(state, why))
+      if (!(why instanceof AbortReason)) return failedBy(why, await causeOf(state, why))
       if (why.reason === 'cancelled') return endings.CANCELLED
       if (why.reason === 'drained') await eventLog.flush()
       return null
@@ -210,7 +211,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       return null
     } catch (error) {
       if (deps.stopped.aborted) throw error
-      return failedBy(error, causeOf(state, error))
+      return failedBy(error, await causeOf(state, error))
     }
   }
 
@@ -240,9 +241,9 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
 
   /**
    * Returns the provider's message only where it may appear: a provider may repeat the prompt, which must not reach the
-   * log or another organization.
+   * log or another organization. Logs the failure, with the request that started the run.
    */
-  function causeOf(state: State, why: unknown): string {
+  async function causeOf(state: State, why: unknown): Promise<string> {
     const { row } = state
     const { model } = askedOf(state)
     const isOurs = why instanceof TimeoutError || why instanceof ModelError || why instanceof AppError
@@ -254,7 +255,9 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
     // Errors of the network have no words of a provider.
     const detail = withAdvice(kind === 'connection' ? cause : wordless, advice)
     const facts = { provider, model, status, code: failedBy(why, cause).errorCode, detail }
-    log.warn({ executionId: row.id, ...facts, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
+    const { id: executionId, organizationId } = row
+    const requestId = await findRequestId(db, { organizationId, action: 'agent.execute', target: executionId })
+    log.warn({ executionId, requestId, ...facts, ...(cause === UNEXPECTED && { err: why }) }, 'a run failed')
     return withAdvice(row.agentOrganizationId === row.organizationId ? cause : wordless, advice)
   }
 
