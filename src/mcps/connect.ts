@@ -4,6 +4,7 @@ import type { Deps } from '../deps.ts'
 import { AppError, conflict, paused } from '../errors.ts'
 import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
 import { createProxyFor } from '../lib/net/proxies.ts'
+import { createQueues } from '../lib/queues.ts'
 import {
   fillIn,
   fillUrl,
@@ -18,7 +19,6 @@ import { UnreachableServer } from './client/unreachable.ts'
 import { readCredentials } from './credentials.ts'
 import { secretsOf } from './declared-secrets.ts'
 import { bearerFor, type ConnectionDeps } from './oauth/connections.ts'
-import { createQueues } from './queue.ts'
 import { find, headersOf, isDeclared } from './service.ts'
 
 /**

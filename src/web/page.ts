@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os'
 import { Worker } from 'node:worker_threads'
 import { badRequest } from '../errors.ts'
 import { causesOf } from '../lib/causes.ts'
@@ -6,6 +7,8 @@ import { isPublicAddress } from '../lib/net/addresses.ts'
 import { ForbiddenAddress } from '../lib/net/network.ts'
 import { createProxyFor } from '../lib/net/proxies.ts'
 import { BadAnswer, createSafeFetch, type SafeFetchOptions } from '../lib/net/safe-fetch.ts'
+import { createQueues } from '../lib/queues.ts'
+import { abortable } from '../lib/race-abort.ts'
 import { asObject, asText } from '../lib/unknown.ts'
 import type { Settings } from '../settings.ts'
 
@@ -15,6 +18,11 @@ const TIMEOUT = 20_000
 const MAX_CONVERSION = 10_000
 /** Maximum memory of a conversion (MiB). */
 const MAX_MEMORY = 256
+/**
+ * Conversions run one per processor. More at a time would exceed their duration together, and take the time of all
+ * other requests.
+ */
+const inTurn = createQueues(availableParallelism())
 
 export type Page = {
   /** The address after redirects. */
@@ -69,7 +77,7 @@ export async function fetchPage(
     if (!response.ok) throw badRequest(`The server answered HTTP ${response.status}`)
     const { bytes, isCut } = await readBody(response)
     const type = response.headers.get('content-type') ?? ''
-    const convert = (html: string) => toMarkdown(html, response.url || url.href, anySignal, maxConversion)
+    const convert = (html: string) => toMarkdown(html, response.url || url.href, signal, maxConversion)
     const page = await toText(type, bytes, convert)
     return { url: response.url || url.href, isCut, ...page }
   } catch (error) {
@@ -133,27 +141,38 @@ async function toText(type: string, bytes: Buffer, convert: (html: string) => Pr
   return { title: '', text: decode(type, bytes).replaceAll('\0', '') }
 }
 
-/** Converts HTML in a thread of its own. Throws 400 if that takes too long or too much memory. */
-function toMarkdown(html: string, url: string, signal: AbortSignal, maxDuration: number): Promise<Converted> {
-  return new Promise((resolve, reject) => {
-    const worker = new Worker(new URL('./markdown-thread.ts', import.meta.url), {
-      workerData: { html, url },
-      resourceLimits: { maxOldGenerationSizeMb: MAX_MEMORY, stackSizeMb: 8 },
-      stdout: true,
-      stderr: true,
-    })
-    const fail = () => end(() => reject(badRequest('The page could not be converted')))
-    const stop = () => end(() => reject(signal.reason))
-    const timer = setTimeout(fail, maxDuration)
-    const end = (then: () => void) => {
-      clearTimeout(timer)
-      signal.removeEventListener('abort', stop)
-      void worker.terminate()
-      then()
-    }
-    signal.addEventListener('abort', stop)
-    worker.once('message', ({ title, markdown }) => end(() => resolve({ title, text: markdown })))
-    worker.once('error', fail)
-    worker.once('exit', fail)
+/** Converts HTML in a thread of its own, in turn. Throws 400 if that takes too long or too much memory. */
+const toMarkdown = (html: string, url: string, signal: AbortSignal, maxDuration: number): Promise<Converted> =>
+  abortable(
+    inTurn('conversion', signal, () => convertInThread(html, url, signal, maxDuration)),
+    signal,
+  )
+
+async function convertInThread(
+  html: string,
+  url: string,
+  signal: AbortSignal,
+  maxDuration: number,
+): Promise<Converted> {
+  const worker = new Worker(new URL('./markdown-thread.ts', import.meta.url), {
+    workerData: { html, url },
+    resourceLimits: { maxOldGenerationSizeMb: MAX_MEMORY, stackSizeMb: 8 },
+    stdout: true,
+    stderr: true,
   })
+  const { promise, resolve, reject } = Promise.withResolvers<Converted>()
+  const fail = () => reject(badRequest('The page could not be converted'))
+  const stop = () => reject(signal.reason)
+  const timer = setTimeout(fail, maxDuration)
+  signal.addEventListener('abort', stop)
+  worker.once('message', ({ title, markdown }) => resolve({ title, text: markdown }))
+  worker.once('error', fail)
+  worker.once('exit', fail)
+  try {
+    return await promise
+  } finally {
+    clearTimeout(timer)
+    signal.removeEventListener('abort', stop)
+    await worker.terminate()
+  }
 }

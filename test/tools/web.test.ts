@@ -1,6 +1,8 @@
 import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { availableParallelism } from 'node:os'
+import type { Worker } from 'node:worker_threads'
 import { gzipSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it, test } from 'vitest'
 import type { Deps } from '../../src/deps.ts'
@@ -149,6 +151,25 @@ describe('web_fetch survives', () => {
     const page = await read(serve(html), { maxConversion }).catch((error) => error.message)
     expect(page).toEqual(typeof page === 'string' ? 'The page could not be converted' : expect.anything())
   })
+})
+
+test('web_fetch converts at most one page per processor at a time', async () => {
+  let alive = 0
+  let most = 0
+  const count = (worker: Worker) => {
+    most = Math.max(most, ++alive)
+    worker.once('exit', () => alive--)
+  }
+  process.on('worker', count)
+  try {
+    const path = serve(`<p>${PROSE}</p>`)
+    const pages = await Promise.all(Array.from({ length: 2 * availableParallelism() + 1 }, () => read(path)))
+    expect(pages.every(({ text }) => text.startsWith('Muster runs'))).toBe(true)
+    expect(most).toBeLessThanOrEqual(availableParallelism())
+    expect(alive).toBe(0)
+  } finally {
+    process.off('worker', count)
+  }
 })
 
 describe('web_fetch refuses', () => {
