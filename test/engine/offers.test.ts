@@ -218,6 +218,8 @@ describe('the input of a call', () => {
   const text = { type: 'string' }
   const list = { type: 'array', items: { type: 'object', properties: { n: integer } } }
   const node = { type: 'object', properties: { n: integer, next: { $ref: '#/$defs/node' } } }
+  const color = { type: 'string', enum: ['red', 'green'] }
+  const nullable = (schema: object) => ({ anyOf: [schema, { type: 'null' }] })
   it.each<[string, object, object, object]>([
     ['leaves out null of an optional property', { a: text }, { a: null, b: null }, { b: null }],
     ['leaves out empty texts of an optional property', { a: integer, b: list }, { a: '', b: 'None' }, {}],
@@ -242,8 +244,21 @@ describe('the input of a call', () => {
       { a: { next: { n: 7 } } },
     ],
     ['has null for a word that stands for it', { a: { type: ['integer', 'null'] } }, { a: 'null' }, { a: null }],
+    // As pydantic writes `Optional[date]` and `Optional[Color]`.
+    [
+      'has null for a text that is neither in the format nor in the enum',
+      { a: nullable({ ...text, format: 'date' }), b: nullable({ $ref: '#/$defs/color' }), c: nullable({ const: 'x' }) },
+      { a: '', b: '', c: 'None' },
+      { a: null, b: null, c: null },
+    ],
+    [
+      'leaves out a word for null that is neither in the format nor in the enum',
+      { a: { ...text, format: 'date-time' }, b: { enum: ['x', 'y'] }, c: { ...text, format: 'uuid' } },
+      { a: '', b: 'null', c: 'None' },
+      {},
+    ],
   ])('%s', (_, properties, given, expected) => {
-    expect(fitInput(given, { type: 'object', properties, $defs: { node } })).toEqual(expected)
+    expect(fitInput(given, { type: 'object', properties, $defs: { node, color } })).toEqual(expected)
   })
 
   it.each<[string, object, object]>([
@@ -257,6 +272,16 @@ describe('the input of a call', () => {
       'texts where the schema admits texts',
       { a: text, b: { anyOf: [list, text] }, c: {}, d: { type: 'any' } },
       { a: '', b: '[1]', c: '7', d: '[]' },
+    ],
+    [
+      'empty texts and words for null where the schema admits such texts',
+      {
+        a: nullable(text),
+        b: { enum: ['', 'none'] },
+        c: { ...text, format: 'password' },
+        d: { ...text, minLength: 4 },
+      },
+      { a: '', b: 'none', c: '', d: 'null' },
     ],
     [
       'texts that are no value of the type',

@@ -54,8 +54,8 @@ function fitValue(given: unknown, schema: unknown, root: Fields): unknown {
     Object.entries(value).flatMap(([name, one]) => {
       const property = propertyOf(name)
       if (property === undefined) return [[name, one]]
-      const isUnset = !required.has(name) && isNone(one, alternativesOf(property, root))
-      return isUnset ? [] : [[name, fitValue(one, property, root)]]
+      const isLeftOut = !required.has(name) && isNone(one, alternativesOf(property, root))
+      return isLeftOut ? [] : [[name, fitValue(one, property, root)]]
     }),
   )
 }
@@ -70,19 +70,30 @@ const admits = (alternatives: readonly Alternative[], type: string) =>
   alternatives.some(({ types }) => !types || types.has(type))
 
 /** Returns whether a value stands for a property that the model leaves unset, and which the schema does not admit. */
-function isNone(value: unknown, alternatives: readonly Alternative[]): boolean {
-  if (value === null) return !admits(alternatives, 'null')
-  if (typeof value !== 'string' || !isNothing(value.trim()) || admits(alternatives, 'null')) return false
-  return admits(alternatives, 'string') ? value === '' && !alternatives.some(takesEmpty) : true
+const isNone = (value: unknown, alternatives: readonly Alternative[]): boolean =>
+  !admits(alternatives, 'null') && (value === null || (typeof value === 'string' && isUnset(value, alternatives)))
+
+/** Returns whether a text stands for a missing value, and is none that the schema admits. */
+const isUnset = (text: string, alternatives: readonly Alternative[]): boolean =>
+  isNothing(text.trim()) && !alternatives.some((one) => takesText(one, text))
+
+/** Formats to which no word for a missing value belongs. */
+const FORMATS: ReadonlySet<unknown> = new Set(['date', 'date-time', 'time', 'duration', 'uuid', 'email', 'uri'])
+
+/** Returns whether an alternative admits a text that stands for a missing value. */
+function takesText({ node, types }: Alternative, text: string): boolean {
+  if (!types?.has('string')) return !types
+  if (Array.isArray(node.enum)) return node.enum.includes(text)
+  if (node.const !== undefined) return node.const === text
+  return !FORMATS.has(node.format) && !(Number(node.minLength) > text.length)
 }
 
-/** Returns whether an empty text is one that a schema admits. */
-const takesEmpty = ({ node, types }: Alternative): boolean =>
-  !types || (types.has('string') && (Array.isArray(node.enum) ? node.enum.includes('') : !(Number(node.minLength) > 0)))
-
-/** Reads a text as a value of a type that the alternatives admit, unless they admit texts. */
+/**
+ * Reads a text as a value of a type that the alternatives admit, unless they admit texts. A text for a missing value
+ * that they do not admit becomes null.
+ */
 function readText(text: string, alternatives: readonly Alternative[]): unknown {
-  if (admits(alternatives, 'string')) return text
+  if (admits(alternatives, 'string') && !isUnset(text, alternatives)) return text
   const trimmed = text.trim()
   const value = isNothing(trimmed)
     ? null
