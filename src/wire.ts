@@ -111,8 +111,15 @@ export type MessageData =
    */
   | { messageType: 'summary'; messageId: string; text: string | null }
   | { messageType: 'approval'; approvalId: string; toolUseId: string; name: string }
-  /** The run waits for the client that started it to call one of the client's own tools (contract-2.md section 6.2). */
-  | { messageType: 'client_tool'; calls: { id: string; name: string }[] }
+  /**
+   * The run waits for the client that started it to call one of the client's own tools (contract-2.md section 6.2).
+   * `usage`: the tokens of the run so far. Events of older versions have none.
+   */
+  | {
+      messageType: 'client_tool'
+      calls: { id: string; name: string }[]
+      usage?: { input_tokens: number; output_tokens: number }
+    }
   /** The run waits until its user has connected to an MCP server (contract-2.md section 2.13). */
   | { messageType: 'authorization'; mcpId: string; mcpName: string; toolUseId: string; name: string }
   /** A run resumes after its process died: the deltas of that step start over. */

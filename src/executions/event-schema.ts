@@ -92,6 +92,7 @@ export const EventData = {
             .meta({ id: 'ClientToolCall', description: 'A call of a tool of the client' }),
         )
         .describe('Calls that the client has to make'),
+      usage: usage.optional().describe('Tokens of the run so far'),
     }).meta({
       id: 'ClientToolMessage',
       description: 'The run waits for the client that started it to call one of its own tools',

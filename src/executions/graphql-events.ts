@@ -193,6 +193,11 @@ builder.objectRef<Message<'approval'>>(TYPES.approval).implement({
   }),
 })
 
+const toUsage = ({ input_tokens: inputTokens, output_tokens: outputTokens }: Of<'result'>['data']['usage']) => ({
+  inputTokens,
+  outputTokens,
+})
+
 const ClientToolCall = builder.objectRef<{ id: string; name: string }>('ClientToolCall').implement({
   description: 'A call of a tool of the client',
   fields: (t) => ({
@@ -209,6 +214,12 @@ builder.objectRef<Message<'client_tool'>>(TYPES.client_tool).implement({
       type: [ClientToolCall],
       description: 'The calls that the client has to make',
       resolve: ({ data }) => data.calls,
+    }),
+    usage: t.field({
+      type: Usage,
+      nullable: true,
+      description: 'Token usage of the run so far',
+      resolve: ({ data: { usage } }) => usage && toUsage(usage),
     }),
   }),
 })
@@ -252,7 +263,7 @@ builder.objectRef<Of<'result'>>(TYPES.result).implement({
     usage: t.field({
       type: Usage,
       description: 'Token usage of the whole run',
-      resolve: ({ data: { usage } }) => ({ inputTokens: usage.input_tokens, outputTokens: usage.output_tokens }),
+      resolve: ({ data: { usage } }) => toUsage(usage),
     }),
   }),
 })

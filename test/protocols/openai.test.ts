@@ -888,6 +888,29 @@ describe('function tools of the client', () => {
     expect(await ask()).toEqual(second)
   })
 
+  it.each([false, true])('give each answer its own usage, because clients add them up (stream: %s)', async (stream) => {
+    const usage = [1, 2, 3].map((factor) => ({ input: 10 * factor, output: factor }))
+    const replies = [{ ...CALL }, { ...CALL }, { tokens: 'Sunny.' }]
+    model.script(...replies.map((reply, index) => ({ ...reply, usage: usage[index]! })))
+    const messages: OpenAI.Chat.ChatCompletionMessageParam[] = [user('Weather?')]
+    const ask = () => {
+      const body = { model: agent, tools, messages }
+      const stream_options = { include_usage: true }
+      return stream
+        ? clientOf()
+            .chat.completions.stream({ ...body, stream_options })
+            .finalChatCompletion()
+        : clientOf().chat.completions.create(body)
+    }
+    for (const { input, output } of usage) {
+      const answer = await ask()
+      expect(answer.usage).toMatchObject({ prompt_tokens: input, completion_tokens: output })
+      const { message } = answer.choices[0]!
+      const results = (message.tool_calls ?? []).map(({ id }) => ({ tool_call_id: id, content: 'Sunny' }))
+      messages.push(message, ...results.map((result) => ({ role: 'tool' as const, ...result })))
+    }
+  })
+
   it.each([false, true])('work in the form without ids, one call at a time (stream: %s)', async (stream) => {
     const call = (city: string, index = 0) => ({ id: `call_${index}`, name: 'client__get_weather', input: { city } })
     const question = user(`Weather in three cities, ${stream}?`)

@@ -196,8 +196,12 @@ describe('a response', () => {
     const parameters = { type: 'object', properties: {} }
     const tools = [{ type: 'web_search' }, { type: 'function', name: 'weather', parameters, strict: false }]
     model().script(
-      { tokens: 'Let me see.', toolCalls: [call('client__weather', { city: 'Rome' })] },
-      { tokens: 'Warm.' },
+      {
+        tokens: 'Let me see.',
+        toolCalls: [call('client__weather', { city: 'Rome' })],
+        usage: { input: 10, output: 4 },
+      },
+      { tokens: 'Warm.', usage: { input: 20, output: 1 } },
     )
     const first = await create({ tools })
     expect(misfit(first)).toBeNull()
@@ -213,7 +217,10 @@ describe('a response', () => {
     expect(misfit(second)).toBeNull()
     expect(second.output_text).toBe('Warm.')
     expect(second.id.startsWith(first.id)).toBe(true)
-    expect((await clientOf().responses.retrieve(first.id)).output_text).toBe('Let me see.')
+    expect(second.usage).toMatchObject({ input_tokens: 20, output_tokens: 1 })
+    const again = await clientOf().responses.retrieve(first.id)
+    expect(again.output_text).toBe('Let me see.')
+    expect(again.usage).toMatchObject({ input_tokens: 10, output_tokens: 4 })
     const { data } = await clientOf().responses.inputItems.list(second.id)
     expect(data).toMatchObject([
       { type: 'function_call_output', output: '21 degrees\n[file, image/png, 4 bytes: not shown]' },

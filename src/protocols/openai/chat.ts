@@ -87,7 +87,7 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
   if (body.stream) return stream(context, actor, res, run, head, body)
   const completion = await answerWhole(context, actor, run, async () => {
     const done = given.tools.length || results.length ? await waitForCalls(context, actor, run) : null
-    const row = done?.calls.length ? done.row : await outcomeOf(actor, deps, run.row, context)
+    const row = done?.calls.length ? run.row : await outcomeOf(actor, deps, run.row, context)
     return toCompletion(head, row, done)
   })
   if (completion) sendJson(res, 200, completion)

@@ -1,10 +1,17 @@
 import type { Actor } from '../../auth/actor.ts'
-import type { Deps } from '../../deps.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Fields } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import { frame } from '../shared/frames.ts'
-import { asksPerson, type ClientCall, customInputOf, failureText, followParts, type Part } from '../shared/run-parts.ts'
+import {
+  asksPerson,
+  type ClientCall,
+  customInputOf,
+  failureText,
+  followParts,
+  type Part,
+  type Tokens,
+} from '../shared/run-parts.ts'
 import { noteOf } from '../shared/wait.ts'
 import { RUN_ERROR, toOpenAICode } from './errors.ts'
 
@@ -25,11 +32,14 @@ const FINISH: Readonly<Record<string, string>> = {
 
 const finishOf = (stopReason: string | null): string => FINISH[stopReason ?? ''] ?? 'stop'
 
-const usageOf = (row: Pick<ExecutionRow, 'inputTokens' | 'outputTokens'>) => ({
-  prompt_tokens: row.inputTokens,
-  completion_tokens: row.outputTokens,
-  total_tokens: row.inputTokens + row.outputTokens,
+const usageOf = ({ input_tokens: input, output_tokens: output }: Tokens) => ({
+  prompt_tokens: input,
+  completion_tokens: output,
+  total_tokens: input + output,
 })
+
+/** The usage of an answer that its run had ready, with those before it. */
+const NO_TOKENS: Tokens = { input_tokens: 0, output_tokens: 0 }
 
 /** Returns the fields of a message with calls. */
 function toCalls(calls: readonly ClientCall[], { isLegacy }: Head, isStream: boolean) {
@@ -63,29 +73,28 @@ export function toCompletion(head: Head, row: ExecutionRow, waiting: Waiting | n
     created: head.created,
     model: head.model,
     choices: [{ index: 0, message, logprobs: null, finish_reason: finish }],
-    usage: usageOf(row),
+    usage: usageOf(waiting?.usage ?? { input_tokens: row.inputTokens, output_tokens: row.outputTokens }),
   }
 }
 
 /** The calls that a run waits for the client to make, with the text of their step. None if the run has ended. */
-type Waiting = { row: ExecutionRow; calls: readonly ClientCall[]; text: string }
+type Waiting = { calls: readonly ClientCall[]; text: string; usage: Tokens }
 
 /** Follows a run until it ends, or waits for the client to call tools. */
 export async function waitForCalls({ deps, streamTo }: Context, actor: Actor, run: Run): Promise<Waiting> {
   const { row, after, next } = run
-  if (next) return { row, calls: [next], text: '' }
+  if (next) return { calls: [next], text: '', usage: NO_TOKENS }
   let text = ''
   for await (const parts of followParts(actor, deps, row, streamTo, after)) {
     for (const part of parts) {
       if (part.type === 'step-start' || part.type === 'reset') text = ''
       if (part.type === 'text-delta') text += part.text
-      if (part.type === 'client-tools') return { row: await reread(deps, row), calls: part.calls, text }
+      if (part.type === 'client-tools') return { calls: part.calls, text, usage: part.usage }
+      if (part.type === 'completed') return { calls: [], text, usage: part.usage }
     }
   }
-  return { row, calls: [], text: '' }
+  return { calls: [], text, usage: NO_TOKENS }
 }
-
-const reread = ({ db }: Deps, { id }: ExecutionRow) => db.execution.findUniqueOrThrow({ where: { id } })
 
 /** Follows a run as the chunks of a completion. */
 export async function* toChunks(
@@ -110,7 +119,7 @@ export async function* toChunks(
   const called = (calls: readonly ClientCall[]) => delta(toCalls(calls, head, true)) + delta({}, finishOfCalls(head))
   yield delta({ role: 'assistant', content: '' })
   if (next) {
-    yield called([next]) + (withUsage ? chunk([], usageOf(row)) : '') + frame('[DONE]')
+    yield called([next]) + (withUsage ? chunk([], usageOf(NO_TOKENS)) : '') + frame('[DONE]')
     return
   }
   for await (const parts of followParts(actor, deps, row, streamTo, after)) {
@@ -127,18 +136,13 @@ export async function* toChunks(
       if (part.type !== 'client-tools' && part.type !== 'completed') continue
       const isOver = part.type === 'completed'
       text += isOver ? delta({}, finishOf(part.stopReason)) : called(part.calls)
-      if (withUsage) text += chunk([], usageOf(isOver ? tokensOf(part.usage) : await reread(deps, row)))
+      if (withUsage) text += chunk([], usageOf(part.usage))
       yield `${text}${frame('[DONE]')}`
       return
     }
     yield text
   }
 }
-
-const tokensOf = (usage: { input_tokens: number; output_tokens: number }) => ({
-  inputTokens: usage.input_tokens,
-  outputTokens: usage.output_tokens,
-})
 
 /**
  * Creates a function that converts parts to deltas. The texts of several steps are separated. If a server was restarted

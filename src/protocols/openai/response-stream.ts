@@ -28,12 +28,10 @@ const INCOMPLETE: Readonly<Record<string, string>> = {
 }
 
 /** Returns the state of a response that ends with a part, or null for any other part. */
-function endOf(part: Part, row: ResponseRef['row']): State | null {
+function endOf(part: Part): State | null {
   switch (part.type) {
-    case 'client-tools': {
-      const usage = { input_tokens: row.inputTokens, output_tokens: row.outputTokens }
-      return { status: 'completed', usage, completedAt: part.at }
-    }
+    case 'client-tools':
+      return { status: 'completed', usage: part.usage, completedAt: part.at }
     case 'completed': {
       const reason = INCOMPLETE[part.stopReason ?? '']
       return { status: reason ? 'incomplete' : 'completed', reason, usage: part.usage, completedAt: part.at }
@@ -80,7 +78,7 @@ function createResponseReader(deps: Pick<Deps, 'settings'>, ref: ResponseRef) {
     read(part: Part): ResponseEvent[] {
       if (part.seq <= after || state) return []
       if (part.type === 'start') return numbered(part.seq, opening())
-      const end = endOf(part, row)
+      const end = endOf(part)
       if (!end) return numbered(part.seq, items.read(part))
       const events = items.finish(end.status === 'incomplete')
       state = end
@@ -104,11 +102,6 @@ export async function* followResponse(
   const reader = createResponseReader(deps, ref)
   yield reader.begin()
   for await (const parts of followParts(actor, deps, ref.row, streamTo)) {
-    if (parts.some(({ type, seq }) => type === 'client-tools' && seq > ref.after)) {
-      // The usage of the run is stored when it begins to wait.
-      const row = await deps.db.execution.findUniqueOrThrow({ where: { id: ref.row.id } })
-      Object.assign(ref.row, { inputTokens: row.inputTokens, outputTokens: row.outputTokens })
-    }
     yield parts.flatMap((part) => reader.read(part))
     if (reader.state()) return
   }

@@ -26,7 +26,7 @@ export type Part = { seq: number; at: Date } & (
   | { type: 'tool-result'; id: string; content: string; isError: boolean }
   /** The run waits for a person, or for the client to call its own tools. */
   | { type: 'approval'; approvalId: string; id: string; name: string; input: unknown }
-  | { type: 'client-tools'; calls: readonly ClientCall[] }
+  | { type: 'client-tools'; calls: readonly ClientCall[]; usage: Tokens }
   /**
    * The server restarted: the earlier output of this step is void, and the step starts again. Its open texts have not
    * ended. Without `isShown` the log has none of the step, but a client may have seen fragments that the crash has
@@ -37,7 +37,7 @@ export type Part = { seq: number; at: Date } & (
   /** The model summarizes earlier turns before it answers. */
   | { type: 'summarizing' }
   | { type: 'retry'; attempt: number; afterMs: number; reason: string }
-  | { type: 'completed'; usage: { input_tokens: number; output_tokens: number }; stopReason: string | null }
+  | { type: 'completed'; usage: Tokens; stopReason: string | null }
   | {
       type: 'failed' | 'cancelled'
       message: string
@@ -46,6 +46,9 @@ export type Part = { seq: number; at: Date } & (
       stopReason: string | null
     }
 )
+
+/** The tokens since the client last had to call tools, because clients add up those of their requests. */
+export type Tokens = { input_tokens: number; output_tokens: number }
 
 /** Returns whether a part ends the answer to the client: the run has ended, or the client must call tools. */
 export const endsAnswer = ({ type }: Part): boolean =>
@@ -147,6 +150,17 @@ export function createPartReader({
   let step: Step | null = null
   /** The calls of the latest step, by the ids of the model. */
   let calls = new Map<string, ClientCall>()
+  let reported: Tokens = { input_tokens: 0, output_tokens: 0 }
+
+  /** Returns the tokens of a run that no earlier part has reported. */
+  function report(total: Tokens): Tokens {
+    const before = reported
+    reported = total
+    return {
+      input_tokens: total.input_tokens - before.input_tokens,
+      output_tokens: total.output_tokens - before.output_tokens,
+    }
+  }
 
   const callOf = (toolUseId: string): ClientCall =>
     calls.get(toolUseId) ?? { id: toCallId(executionId, 0, toolUseId), name: '', input: {} }
@@ -226,7 +240,13 @@ export function createPartReader({
       case 'approval':
         return [{ type: 'approval', approvalId: data.approvalId, ...plain(callOf(data.toolUseId)) }]
       case 'client_tool':
-        return [{ type: 'client-tools', calls: data.calls.map(({ id }) => plain(callOf(id))) }]
+        return [
+          {
+            type: 'client-tools',
+            calls: data.calls.map(({ id }) => plain(callOf(id))),
+            usage: report(data.usage ?? reported),
+          },
+        ]
       case 'authorization':
         return [{ type: 'warning', code: 'authorization', text: connectNote(data.mcpName) }]
       case 'warning':
@@ -253,7 +273,7 @@ export function createPartReader({
         return readMessage(event.data)
       case 'result': {
         const { usage, stopReason } = event.data
-        return [...endStep(), { type: 'completed', usage, stopReason }]
+        return [...endStep(), { type: 'completed', usage: report(usage), stopReason }]
       }
       case 'error': {
         const { message, code, detail, status, stopReason } = event.data

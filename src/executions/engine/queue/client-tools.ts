@@ -46,11 +46,9 @@ export async function waitForClient(
   final: PartialState,
 ): Promise<boolean> {
   const now = deps.clock.now()
-  const partial = withMessages(
-    final,
-    [{ messageType: 'client_tool', calls: calls.map(({ id, name }) => ({ id, name })) }],
-    now,
-  )
+  const usage = { input_tokens: final.usage.inputTokens, output_tokens: final.usage.outputTokens }
+  const asked = { messageType: 'client_tool' as const, calls: calls.map(({ id, name }) => ({ id, name })), usage }
+  const partial = withMessages(final, [asked], now)
   return deps.db.$transaction(async (tx) => {
     if (!(await releaseRun(tx, row, 'client_tool', partial, now))) return false
     await giveSlotBack(tx, deps, row.organizationId)
