@@ -364,6 +364,34 @@ describe('the reader of chat completions', () => {
       ],
     ],
     [
+      'deltas with their text beside them (Together)',
+      ['Wh', 'ole', ''].map((content) =>
+        data({ choices: [{ text: content, delta: { content, token_id: 1 }, finish_reason: content ? null : 'stop' }] }),
+      ),
+    ],
+    [
+      'a whole answer with an empty delta beside its message (Perplexity)',
+      [
+        JSON.stringify({
+          choices: [
+            { message: { content: 'Whole' }, delta: { role: 'assistant', content: '' }, finish_reason: 'stop' },
+          ],
+        }),
+      ],
+    ],
+    [
+      'deltas with the growing message beside them (Perplexity)',
+      [
+        ['Wh', 'Wh'],
+        ['ole', 'Whole'],
+        ['', 'Whole'],
+      ].map(([content, all]) =>
+        data({
+          choices: [{ delta: { content }, message: { content: all }, finish_reason: content ? null : 'stop' }],
+        }),
+      ),
+    ],
+    [
       'messages that grow',
       ['Wh', 'Whol', 'Whole'].map((content) =>
         data({ choices: [{ message: { content }, finish_reason: content === 'Whole' ? 'stop' : null }] }),

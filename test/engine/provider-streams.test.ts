@@ -145,6 +145,16 @@ describe('the stream of Anthropic', () => {
       'Hi stop 5/7',
     ],
     [
+      'the beginning of the same message twice',
+      begin() + text('Hi') + begin() + text('!', 1) + end('end_turn'),
+      'Hi ! stop 5/7',
+    ],
+    [
+      'a second message within the first',
+      begin() + text('Hi') + begin().replace('"m"', '"n"') + text('Hi') + end('end_turn'),
+      'Hi broken_off -: The model server began another answer within its answer',
+    ],
+    [
       'usage only in the last event',
       begin({}) + text('Hi') + end('end_turn', { input_tokens: 9, output_tokens: 7 }),
       'Hi stop 9/7',

@@ -1,5 +1,6 @@
 import { asList, asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import { createAnthropicBlocks } from './anthropic-blocks.ts'
+import { ModelError } from './model-errors.ts'
 import { refuseChat } from './other-apis.ts'
 import { type Emit, type ProviderEvents, unknownUsage } from './provider-events.ts'
 import { errorIn } from './reported-errors.ts'
@@ -21,12 +22,18 @@ export function createAnthropicEvents(emit: Emit): ProviderEvents {
   let usage: Record<string, number> = {}
   let isOpen = false
   let isBegun = false
+  let messageId = ''
   let isSettled = false
   let isWhole = false
 
   function begin(message: Fields): void {
+    const id = asText(message.id)
+    // A gateway that asks again after a failure may send the second message behind a part of the first.
+    if (blocks.hasContent && messageId && id && id !== messageId)
+      throw new ModelError('The model server began another answer within its answer', 'broken_off')
     if (isBegun) return
     isBegun = true
+    messageId = id
     readUsage(message.usage)
     openMessage(message)
   }

@@ -241,9 +241,12 @@ function readChoice(
 ): void {
   const raw = asText(finish_reason)
   const isLast = !isNothing(raw)
-  if (isObject(delta)) readDelta(reply, delta, parts)
-  if (isObject(message) && !(isObject(delta) && Object.keys(delta).length)) readMessage(reply, message, isLast, parts)
-  if (typeof text === 'string') emitText(reply, text, parts)
+  const hasDelta = isObject(delta) && Object.keys(delta).length > 0
+  if (hasDelta) readDelta(reply, delta, parts)
+  // Perplexity sends an empty delta beside the message of a whole answer.
+  if (isObject(message) && (isLast || !hasDelta)) readMessage(reply, message, isLast, parts)
+  // Together repeats the text of a delta beside it.
+  else if (typeof text === 'string' && !hasDelta) emitText(reply, text, parts)
   if (!isLast) return
   // OpenRouter's own reason may be "stop" after a provider failed.
   const native = asText(native_finish_reason)
