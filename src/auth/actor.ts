@@ -128,6 +128,15 @@ export async function holdMembership(
   return rows.length > 0
 }
 
+/**
+ * Holds the caller's credential and membership until the transaction ends ({@link holdCredential},
+ * {@link holdMembership}). Throws 401 or 403 if one of them has ended.
+ */
+export async function holdAccess(tx: Tx, settings: Settings, actor: Actor): Promise<void> {
+  await holdCredential(tx, settings, actor)
+  if (!(await holdMembership(tx, settings, actor))) throw forbidden()
+}
+
 /** Returns whether the actor's token has expired. */
 export const hasExpired = ({ expiresAt }: { expiresAt?: Date | undefined }, now: Date): boolean =>
   expiresAt !== undefined && expiresAt <= now

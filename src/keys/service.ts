@@ -1,6 +1,6 @@
 import type { KeyObject } from 'node:crypto'
 import type { z } from 'zod'
-import { type Actor, holdCredential } from '../auth/actor.ts'
+import { type Actor, holdAccess } from '../auth/actor.ts'
 import { audit, operator } from '../auth/audit.ts'
 import { covers, type Scope } from '../auth/scopes.ts'
 import { lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
@@ -74,7 +74,7 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
   const tokenId = actor.tokenId || null
   const how = { tokenKey: deps.tokenKey, prefix: deps.settings.TOKEN_PREFIX, now, by: actor }
   const { row, token } = await deps.db.$transaction(async (tx) => {
-    await holdCredential(tx, deps.settings, actor)
+    await holdAccess(tx, deps.settings, actor)
     return createToken(tx, how, { organizationId, userId, name: input.name, scopes, expiresAt, tokenId })
   })
   const key = toKey(row)
@@ -117,6 +117,7 @@ export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: 
     if (!count) throw notFound('Key')
     const revoked = [id, ...(cascade ? keys.valid : [])]
     await tx.token.updateMany({ where: { id: { in: revoked }, revokedAt: null }, data: { revokedAt: now } })
+    if (cascade) await tx.token.updateMany({ where: { id: theirs.tokenId }, data: { cascade } })
     for (const key of revoked) await audit(tx, actor, 'key.revoke', key, now)
     return { keys: keys.valid, missions: missionIds, runs: runs.map((run) => run.id) }
   })
@@ -162,7 +163,7 @@ async function closeDoors(tx: Tx, actor: Actor, tokenIds: string[], now: Date): 
 }
 
 /**
- * Finds the keys created with a key, and with those, also for service accounts, and locks them: {@link holdCredential}
+ * Finds the keys created with a key, and with those, also for service accounts, and locks them: {@link holdAccess}
  * waits. `valid` are the ones that are not revoked.
  */
 async function keysMadeWith(

@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { type Actor, holdCredential } from '../auth/actor.ts'
+import { type Actor, holdAccess, holdMembership } from '../auth/actor.ts'
 import { audit, changesOf } from '../auth/audit.ts'
 import { Prisma, type Role, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
@@ -159,7 +159,8 @@ export async function createKey(actor: Actor, deps: Deps, input: z.output<typeof
   const how = { tokenKey: deps.tokenKey, prefix: deps.settings.TOKEN_PREFIX, now, by: actor }
   const key = { organizationId, userId, name: input.name, scopes: scopesOf(actor, input), expiresAt }
   const { row, token } = await deps.db.$transaction(async (tx) => {
-    await holdCredential(tx, deps.settings, actor)
+    await holdAccess(tx, deps.settings, actor)
+    if (!(await holdMembership(tx, deps.settings, { organizationId, userId }))) throw notFound('Service account')
     return createToken(tx, how, { ...key, tokenId: actor.tokenId || null })
   })
   const made = toKey(row)

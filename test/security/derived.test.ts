@@ -1,8 +1,12 @@
 import { describe, expect, it } from 'vitest'
+import type { Db, Tx } from '../../src/db/client.ts'
+import { overrideMembers } from '../../src/db/override-members.ts'
 import { readAuthority } from '../../src/executions/engine/queue/authority.ts'
+import { create as createOwnKey } from '../../src/keys/service.ts'
+import { createKey as createServiceKey } from '../../src/organizations/service-accounts.ts'
 import { apis, expectError, onEachApi } from '../support/api.ts'
 import { startModelServer } from '../support/model-server.ts'
-import { request } from '../support/rest.ts'
+import { credentialsOf, request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
@@ -95,6 +99,40 @@ describe('a key', () => {
     expect(await db.mission.findUnique({ where: { id: archived.id } })).toMatchObject({ status: 'pending' })
     const events = await db.auditEvent.findMany({ where: { target: { in: [missionId, second.id] } } })
     expect(events.map(({ action }) => action)).toEqual(expect.arrayContaining(['mission.pause', 'key.revoke']))
+  })
+
+  it('that is revoked with cascade also ends a run that was being accepted at that moment', async () => {
+    const who = await server.member()
+    const { first, second, runId, finish } = await derive(who)
+    // Hidden from the revocation, like a run whose transaction is still open.
+    const { db } = server.service.deps
+    const hide = (tokenId: string) => db.execution.update({ where: { id: runId }, data: { tokenId } })
+    await hide(who.tokenId)
+    await revoke(who, first.id, '?cascade=true')
+    await hide(second.id)
+    await expect.poll(() => statusOf(who, runId)).toBe('cancelled')
+    finish()
+  })
+
+  it.each(['own', 'service'])('is not made as the membership of its %s user ends', async (kind) => {
+    const { deps } = server.service
+    const who = await server.member({ organization: 'Leaving', role: 'admin' })
+    const account = async () =>
+      (await post(who, `/organizations/${who.organizationId}/service-accounts`, { name: 'Bot', role: 'member' })).id
+    const userId = kind === 'own' ? who.userId : await account()
+    const db = overrideMembers(deps.db, {
+      $transaction: async (work: (tx: Tx) => Promise<unknown>) => {
+        await deps.db.membership.deleteMany({ where: { userId } })
+        return deps.db.$transaction(work)
+      },
+    }) as Db
+    const actor = await deps.actors.of(credentialsOf(`Bearer ${who.token}`))
+    const made =
+      kind === 'own'
+        ? createOwnKey(actor, { ...deps, db }, { name: 'k' })
+        : createServiceKey(actor, { ...deps, db }, { id: who.organizationId, userId, name: 'k' })
+    await expect(made).rejects.toMatchObject({ status: kind === 'own' ? 403 : 404 })
+    expect(await deps.db.token.count({ where: { userId, name: 'k' } })).toBe(0)
   })
 
   it('that is revoked with cascade ends the invitations and webhooks made with it', async () => {

@@ -95,15 +95,16 @@ export function createMaintenance(deps: MaintenanceDeps) {
   }
 
   /**
-   * Marks the runs of former members for cancellation. `removeMember` marks the existing ones, but a run that was being
-   * accepted at that moment escapes it.
+   * Marks the runs of former members, and of keys revoked with `cascade`, for cancellation. Both ends mark the existing
+   * ones, but a run that was being accepted at that moment escapes them.
    */
   async function markOrphaned(now: Date): Promise<void> {
     const found = await db.$queryRaw<{ id: string }[]>(Prisma.sql`
       SELECT e."id" FROM "Execution" e
       WHERE e."terminalSeq" IS NULL AND e."status" IN ('pending', 'running') AND e."wantsCancel" = ${false}
-        AND NOT EXISTS (
-          SELECT 1 FROM "Membership" m WHERE m."organizationId" = e."organizationId" AND m."userId" = e."userId")
+        AND (NOT EXISTS (
+            SELECT 1 FROM "Membership" m WHERE m."organizationId" = e."organizationId" AND m."userId" = e."userId")
+          OR EXISTS (SELECT 1 FROM "Token" t WHERE t."id" = e."tokenId" AND t."cascade" = ${true}))
       LIMIT ${Prisma.raw(String(SWEEP_SIZE))}`)
     if (!found.length) return
     const where = { id: { in: found.map(({ id }) => id) }, terminalSeq: null }

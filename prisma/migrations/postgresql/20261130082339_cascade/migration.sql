@@ -1,0 +1,2 @@
+-- AlterTable
+ALTER TABLE "Token" ADD COLUMN "cascade" BOOLEAN NOT NULL DEFAULT false;
