@@ -36,8 +36,8 @@ export type ExecuteOptions = {
   conversation?: Conversation
   /** The agent, if it was found already. */
   agent?: AgentRow
-  /** Texts and tools of a client of another protocol. */
-  client?: Pick<Overrides, 'instructions' | 'clientTools' | 'demandedTool' | 'echo'>
+  /** Texts, tools and settings of a client of another protocol. */
+  client?: Overrides
   /** Attachments of a repeated message, unless the input names others. */
   attached?: { mediaIds: readonly string[]; files: readonly string[] }
   /** Further changes in the accepting transaction. An error rejects the run. */

@@ -796,6 +796,62 @@ describe('function tools of the client', () => {
     ])
   })
 
+  it.each(['chat', 'responses'])(
+    'change with the results, as do the instructions after a handoff (%s)',
+    async (api) => {
+      const toTool = (name: string) => ({ ...TOOL.function, name })
+      const results: string[] = []
+      let calls: OpenAI.Chat.ChatCompletionMessageParam[] = []
+      let items: OpenAI.Responses.ResponseInputItem[] = []
+      /** Asks as one agent of the client, and adds its calls and their results to the conversation. */
+      async function ask(instructions: string, name: string) {
+        if (api === 'chat') {
+          const { choices } = await clientOf().chat.completions.create({
+            model: agent,
+            messages: [{ role: 'system', content: instructions }, user('Refund me'), ...calls],
+            tools: [{ type: 'function', function: toTool(name) }],
+          })
+          const { message } = choices[0]!
+          results.push(message.content ?? '')
+          const made = message.tool_calls ?? []
+          calls = [
+            ...calls,
+            message,
+            ...made.map(({ id }) => ({ role: 'tool' as const, tool_call_id: id, content: 'Done' })),
+          ]
+          return made.map((one) => (one.type === 'function' ? one.function.name : ''))
+        }
+        const { output, output_text, tools } = await clientOf().responses.create({
+          model: agent,
+          instructions,
+          input: [{ role: 'user', content: 'Refund me' }, ...items],
+          tools: [{ type: 'function', strict: false, ...toTool(name) }],
+        })
+        expect(tools).toMatchObject([{ name }])
+        results.push(output_text)
+        const made = output.flatMap((item) => (item.type === 'function_call' ? item : []))
+        items = [
+          ...items,
+          ...made.flatMap((one) => [
+            one,
+            { type: 'function_call_output' as const, call_id: one.call_id, output: 'Done' },
+          ]),
+        ]
+        return made.map((one) => one.name)
+      }
+      const call = (name: string) => ({ toolCalls: [{ id: '1', name: `client__${name}`, input: { city: 'Rome' } }] })
+      model.script(call('transfer'), call('refund'), { tokens: 'Refunded.' })
+      expect(await ask('You sort requests.', 'transfer')).toEqual(['transfer'])
+      expect(await ask('You refund.', 'refund')).toEqual(['refund'])
+      const { messages, tools } = model.requests.at(-1)!.body
+      expect(messages[0]?.content).toBe('You are Ada.\n\nYou refund.')
+      expect(tools).toMatchObject([{ function: { name: 'client__refund' } }])
+      expect(messages.slice(1).map(({ role }) => role)).toEqual(['user', 'assistant', 'tool'])
+      await ask('You refund.', 'refund')
+      expect(results.at(-1)).toBe('Refunded.')
+    },
+  )
+
   it('can be demanded by name, for the first step', async () => {
     model.script(CALL, { tokens: 'It is sunny.' })
     const messages: OpenAI.Chat.ChatCompletionMessageParam[] = [user('Weather?')]

@@ -11,7 +11,7 @@ import { asText } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
 import { type Begun, clientOf, continueOrStart } from '../shared/begin.ts'
-import { giveClientResults } from '../shared/client-tools.ts'
+import { giveClientResults, type Manner } from '../shared/client-tools.ts'
 import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, reported, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
@@ -71,12 +71,13 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
   const { calls, ...transcript } = readMessages(body.messages)
   const { results } = transcript
   const given = readEitherTools(body)
+  const manner = mannerOf(body, transcript, given)
   const idempotency = idempotencyOf(req, PATH)
   const isLegacy = given.isLegacy || body.messages.at(-1)?.role === 'function'
-  const asked = () => askedBy(req, agent, body, transcript, given)
+  const asked = () => askedBy(req, agent, body, transcript, manner)
   const run: Run & Begun = results.every(({ id }) => readCallId(id))
-    ? await continueOrStart(context, actor, { agent, results, idempotency, asked, isWhole: !body.stream })
-    : await continueWithoutIds(actor, deps, agent, calls)
+    ? await continueOrStart(context, actor, { agent, results, manner, idempotency, asked, isWhole: !body.stream })
+    : await continueWithoutIds(actor, deps, agent, calls, manner)
   nameRun(res, run.row, idempotency)
   const head: Head = {
     id: `chatcmpl-${run.row.id}`,
@@ -93,21 +94,31 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
   if (completion) sendJson(res, 200, completion)
 }
 
-/** Returns the run that a request asks for. Throws 400 for settings and messages that no run can have. */
-function askedBy(
-  req: IncomingMessage,
-  agent: CachedAgent,
-  body: Request,
-  transcript: ClientConversation,
-  { tools: clientTools, choice }: GivenTools,
-): Asked {
-  const { history, question, files, allResults: results } = transcript
+/** Returns the texts, tools and settings of a request. Throws 400 for settings that no run can have. */
+function mannerOf(body: Request, transcript: ClientConversation, { tools, choice }: GivenTools): Manner {
   const modelSettings = readSettings({
     ...body,
     tool_choice: choice,
     maxTokens: body.max_completion_tokens ?? body.max_tokens,
     effort: body.reasoning_effort,
   })
+  return {
+    ...clientOf(transcript, tools),
+    ...demandOf(choice, tools),
+    ...(modelSettings && { modelSettings }),
+    ...outputOf(body.response_format),
+  }
+}
+
+/** Returns the run that a request asks for. Throws 400 for messages that no run can have. */
+function askedBy(
+  req: IncomingMessage,
+  agent: CachedAgent,
+  body: Request,
+  transcript: ClientConversation,
+  manner: Manner,
+): Asked {
+  const { history, question, files, allResults: results } = transcript
   return {
     agent,
     protocol: 'openai',
@@ -118,11 +129,7 @@ function askedBy(
     files,
     message: checkQuestion(question, 'messages'),
     name: conversationName(req),
-    options: { ...(modelSettings && { modelSettings }), ...outputOf(body.response_format) },
-    client: {
-      ...clientOf(transcript, clientTools),
-      ...demandOf(choice, clientTools),
-    },
+    client: manner,
   }
 }
 
@@ -163,9 +170,10 @@ async function continueWithoutIds(
   deps: Deps,
   agent: CachedAgent,
   calls: Parameters<typeof findRun>[3],
+  manner: Manner,
 ): Promise<Run> {
   const { row, results, next } = await findRun(actor, deps, agent, calls)
-  return next ? { row, after: 0, next } : giveClientResults(actor, deps, agent, results)
+  return next ? { row, after: 0, next } : giveClientResults(actor, deps, agent, results, manner)
 }
 
 /** Streams a run as chunks. */

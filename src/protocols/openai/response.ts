@@ -53,7 +53,8 @@ export function toResponse(ref: ResponseRef, output: readonly Item[], state: Sta
     demandedTool,
     output: form,
   } = row.overrides as Overrides
-  const demanded = clientTools.find(({ name }) => name === demandedTool)
+  const offered = clientTools.filter(({ isFormer }) => !isFormer)
+  const demanded = offered.find(({ name }) => name === demandedTool)
   const { model, metadata, previousResponseId, background } = echoOf(row)
   const { temperature = 1, topP = 1, maxOutputTokens = null, reasoningEffort, toolChoice = 'auto' } = modelSettings
   const { usage, completedAt } = state
@@ -69,7 +70,7 @@ export function toResponse(ref: ResponseRef, output: readonly Item[], state: Sta
     instructions,
     output,
     error: state.error ? { ...state.error, code: toResponseCode(state.error.code) } : null,
-    tools: clientTools.map(({ name, description, parameters, format }) => ({
+    tools: offered.map(({ name, description, parameters, format }) => ({
       type: format ? 'custom' : 'function',
       name,
       description,

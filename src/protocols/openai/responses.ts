@@ -15,6 +15,7 @@ import type { Context } from '../../trpc.ts'
 import type { ErrorCode } from '../../wire.ts'
 import { findAgent } from '../shared/agents.ts'
 import { clientOf, continueOrStart } from '../shared/begin.ts'
+import type { Manner } from '../shared/client-tools.ts'
 import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, reported, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
@@ -61,10 +62,11 @@ export async function createResponse({ context, actor, req, res }: Asking): Prom
   const agent = await findAgent(actor, deps, body.model)
   const transcript = readInput(body)
   const idempotency = idempotencyOf(req, PATH)
-  const asked = () => askedBy(actor, deps, req, agent, body, transcript)
+  const manner = mannerOf(body, transcript)
+  const asked = () => askedBy(actor, deps, req, agent, body, transcript, manner)
   const { results } = transcript
   const isWhole = !body.stream && !body.background
-  const ref = await continueOrStart(context, actor, { agent, results, idempotency, asked, isWhole })
+  const ref = await continueOrStart(context, actor, { agent, results, manner, idempotency, asked, isWhole })
   nameRun(res, ref.row, idempotency)
   if (body.stream) return streamResponse(context, actor, res, ref, 0)
   const ended = await answerWhole(context, actor, ref, async () => {
@@ -90,8 +92,23 @@ async function waitFor({ deps, streamTo }: Context, actor: Actor, ref: ResponseR
   for await (const _ of followResponse(actor, deps, ref, streamTo));
 }
 
+/** Returns the texts, tools and settings of a request. Throws 400 for settings that no run can have. */
+function mannerOf(body: Request, transcript: ClientConversation): Manner {
+  const items = typeof body.input === 'string' ? [] : body.input
+  const others = items.flatMap(({ type, tools }) => (type === 'additional_tools' ? asList(tools) : []))
+  const tools = readTools(body.tools, others)
+  const modelSettings = readSettings({ ...body, maxTokens: body.max_output_tokens, effort: body.reasoning?.effort })
+  refuseLogprobs({ include: asList(body.include).includes('message.output_text.logprobs') })
+  return {
+    ...clientOf(transcript, tools),
+    ...demandOf(body.tool_choice, tools),
+    ...(modelSettings && { modelSettings }),
+    ...outputOf(body.text?.format),
+  }
+}
+
 /**
- * Returns the run that a request asks for. Throws 400 for settings that no run can have, and 404 for what it continues.
+ * Returns the run that a request asks for. Throws 400 for messages that no run can have, and 404 for what it continues.
  */
 async function askedBy(
   actor: Actor,
@@ -100,6 +117,7 @@ async function askedBy(
   agent: CachedAgent,
   body: Request,
   transcript: ClientConversation,
+  manner: Manner,
 ): Promise<Asked> {
   const previousResponseId = body.previous_response_id ?? null
   const conversation = typeof body.conversation === 'object' ? body.conversation?.id : body.conversation
@@ -110,11 +128,6 @@ async function askedBy(
   const behind = previousResponseId === null ? null : await findPrevious(actor, deps, previousResponseId, agent)
   const sessionId = conversation ? await findSessionId(actor, deps, agent, conversation) : null
   const name = conversation ? checkName(conversation, 'conversation') : conversationName(req)
-  const items = typeof body.input === 'string' ? [] : body.input
-  const others = items.flatMap(({ type, tools }) => (type === 'additional_tools' ? asList(tools) : []))
-  const clientTools = readTools(body.tools, others)
-  const modelSettings = readSettings({ ...body, maxTokens: body.max_output_tokens, effort: body.reasoning?.effort })
-  refuseLogprobs({ include: asList(body.include).includes('message.output_text.logprobs') })
   const echo: Echo = {
     model: body.model,
     metadata: body.metadata ?? {},
@@ -136,16 +149,8 @@ async function askedBy(
     message: checkQuestion(question, 'input'),
     name: sessionId === null && !behind ? name : null,
     history: isContinued ? null : transcript.history,
-    options: {
-      ...(modelSettings && { modelSettings }),
-      ...outputOf(body.text?.format),
-      ...(body.background && { background: true }),
-    },
-    client: {
-      ...clientOf(transcript, clientTools),
-      ...demandOf(body.tool_choice, clientTools),
-      echo,
-    },
+    options: { ...(body.background && { background: true }) },
+    client: { ...manner, echo },
   }
 }
 

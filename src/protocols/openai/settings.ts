@@ -1,7 +1,6 @@
 import { z } from 'zod'
 import { badRequest, invalidField, toAppError } from '../../errors.ts'
 import type { ClientTool, Overrides } from '../../executions/engine/queue/accept.ts'
-import type { Execute } from '../../executions/schema.ts'
 import { type ModelSettings, NewModelSettings } from '../../lib/model-settings.ts'
 import { NewOutput } from '../../lib/output.ts'
 import { asObject, type Fields, isObject } from '../../lib/unknown.ts'
@@ -92,7 +91,7 @@ export function demandOf(choice: unknown, tools: readonly ClientTool[]): Pick<Ov
 }
 
 /** Returns the form of the answer that a request demands, in the words of execute. Throws 400 for an unknown one. */
-export function outputOf(format: Fields | null | undefined): Pick<z.output<typeof Execute>, 'output'> {
+export function outputOf(format: Fields | null | undefined): Pick<Overrides, 'output'> {
   if (!format || format.type === 'text') return {}
   if (format.type === 'json_object') return { output: NewOutput.parse({ schema: { type: 'object' } }) }
   if (format.type !== 'json_schema') {

@@ -3,7 +3,7 @@ import type { Actor } from '../../auth/actor.ts'
 import type { ClientTool, Overrides } from '../../executions/engine/queue/accept.ts'
 import type { IdempotencyKey } from '../../idempotency.ts'
 import type { Context } from '../../trpc.ts'
-import { giveClientResults, type RunFrom } from './client-tools.ts'
+import { giveClientResults, type Manner, type RunFrom } from './client-tools.ts'
 import { type Asked, startRun } from './runs.ts'
 import type { ClientConversation, ClientResult } from './turns.ts'
 import { takeUnanswered } from './unanswered.ts'
@@ -13,6 +13,8 @@ type Request = {
   /** Results of the client's own tools. They continue the run that waits for them. */
   results: readonly ClientResult[]
   idempotency: IdempotencyKey | null
+  /** The texts, tools and settings of the request for the run that its results continue. */
+  manner?: Manner
   /** Whether the answer is sent as a whole, which its caller may not wait for. */
   isWhole?: boolean
   /** Returns the run that a request without results asks for. Throws 400 for one that no run can be. */
@@ -30,9 +32,9 @@ export type Begun = RunFrom & { asked?: Asked | null }
 export async function continueOrStart(
   { deps, countRun }: Context,
   actor: Actor,
-  { agent, results, idempotency, isWhole = false, asked }: Request,
+  { agent, results, manner, idempotency, isWhole = false, asked }: Request,
 ): Promise<Begun> {
-  if (results.length) return giveClientResults(actor, deps, agent, results)
+  if (results.length) return giveClientResults(actor, deps, agent, results, manner)
   const run = await asked()
   const repeatable = isWhole && !idempotency ? run : null
   const before = repeatable && (await takeUnanswered(actor, deps, repeatable))

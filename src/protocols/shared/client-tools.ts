@@ -1,13 +1,16 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
+import type { Prisma } from '../../db/client.ts'
 import type { Deps } from '../../deps.ts'
 import { AppError, badRequest } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
+import type { Overrides } from '../../executions/engine/queue/accept.ts'
 import { findOpenCalls, giveResults } from '../../executions/engine/queue/client-tools.ts'
 import type { CallRecord } from '../../executions/engine/run/steps.ts'
 import { MAX_RESULT } from '../../executions/engine/run/tools.ts'
 import { readable } from '../../executions/service.ts'
+import { canonical } from '../../lib/json.ts'
 import { cut } from '../../lib/text.ts'
 import { type ClientCall, readCallId, readParts, toCallId } from './run-parts.ts'
 import type { ClientResult } from './turns.ts'
@@ -16,7 +19,8 @@ import type { ClientResult } from './turns.ts'
 export type RunFrom = { row: ExecutionRow; after: number }
 
 /**
- * Continues the run that waits for the results of its client's tools (contract-2.md section 6.2). Returns the run, and
+ * Continues the run that waits for the results of its client's tools (contract-2.md section 6.2), in the manner of the
+ * request. Returns the run, and
  * the number of the event after which it continues. A repeated request finds the run that it has continued. Throws 400
  * if the results are not those that a run of the caller waits for.
  */
@@ -25,6 +29,7 @@ export async function giveClientResults(
   deps: Deps,
   agent: Pick<CachedAgent, 'id'>,
   results: readonly ClientResult[],
+  manner: Manner = {},
 ): Promise<RunFrom> {
   const given = results.map((result) => ({ ...result, call: readCallId(result.id) }))
   const { executionId = '', step = 0 } = given[0]?.call ?? {}
@@ -41,9 +46,32 @@ export async function giveClientResults(
     return { ...call, content: checked(found.content), isError: found.isError }
   })
   const now = deps.clock.now()
-  await deps.db.$transaction((tx) => giveResults(tx, row.id, filled, now))
+  const overrides = overridesFor(row.overrides as Overrides, manner)
+  await deps.db.$transaction((tx) => giveResults(tx, row.id, filled, now, overrides))
   deps.engine.resume(row)
-  return { row: { ...row, waitingFor: null }, after: row.seqReserved - 1 }
+  const changed = overrides && { overrides: overrides as Prisma.JsonObject }
+  return { row: { ...row, waitingFor: null, ...changed }, after: row.seqReserved - 1 }
+}
+
+/** The texts, tools and settings that a request gives a run. */
+export type Manner = Pick<Overrides, 'instructions' | 'clientTools' | 'demandedTool' | 'modelSettings' | 'output'>
+
+/**
+ * Returns the overrides of the rest of a run, with those of the request with its results: after a handoff, another agent
+ * of the client goes on. The others stay. Returns null if nothing changes.
+ */
+function overridesFor(before: Overrides, manner: Manner): Overrides | null {
+  const { clientTools, modelSettings } = manner
+  const former = before.clientTools?.filter(({ name }) => clientTools?.every((tool) => tool.name !== name)) ?? []
+  const overrides = {
+    ...before,
+    ...manner,
+    ...(modelSettings && { modelSettings: { ...before.modelSettings, ...modelSettings } }),
+    ...(clientTools && {
+      clientTools: [...clientTools, ...former.map((tool) => ({ ...tool, isFormer: true as const }))],
+    }),
+  }
+  return canonical(overrides) === canonical(before) ? null : overrides
 }
 
 /**

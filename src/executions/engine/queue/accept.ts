@@ -121,6 +121,8 @@ export type ClientTool = {
   format?: { type: string }
   /** The client's group of the tool, with which the name begins. */
   namespace?: string
+  /** Whether the client offers it no longer. The run has earlier calls of it. */
+  isFormer?: true
 }
 
 const TITLE_LENGTH = 80

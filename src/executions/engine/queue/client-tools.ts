@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto'
-import type { Tx } from '../../../db/client.ts'
+import type { Prisma, Tx } from '../../../db/client.ts'
 import { conflict } from '../../../errors.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { Call } from '../run/steps.ts'
 import type { Tool, ToolResult } from '../run/tools.ts'
-import type { ClientTool } from './accept.ts'
+import type { ClientTool, Overrides } from './accept.ts'
 import { type PartialState, releaseRun, withMessages } from './approvals.ts'
 import type { ClaimDeps } from './claims.ts'
 import { giveSlotBack } from './concurrency.ts'
@@ -69,18 +69,19 @@ export async function findOpenCalls(tx: Tx, executionId: string): Promise<OpenCa
 }
 
 /**
- * Stores the results of all calls that a run waits for. The run can be claimed again afterwards. Throws 409 if the run
- * waits no longer.
+ * Stores the results of all calls that a run waits for. The run can be claimed again afterwards. `overrides`: those of
+ * the rest of the run, if they change. Throws 409 if the run waits no longer.
  */
 export async function giveResults(
   tx: Tx,
   executionId: string,
   results: readonly (OpenCall & ToolResult)[],
   now: Date,
+  overrides: Overrides | null = null,
 ): Promise<void> {
   const { count } = await tx.execution.updateMany({
     where: { id: executionId, waitingFor: 'client_tool', status: 'pending', wantsCancel: false },
-    data: { waitingFor: null, updatedAt: now },
+    data: { waitingFor: null, updatedAt: now, ...(overrides && { overrides: overrides as Prisma.JsonObject }) },
   })
   if (!count)
     throw conflict('The run does not wait for these results', {

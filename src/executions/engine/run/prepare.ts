@@ -71,7 +71,7 @@ export async function prepareRun(
   const space = (await attempt.space) ?? (await readSpace(db, row.spaceId))
   const needsTools = hasTools(agent) || space.hasTools
   const toolbox = needsTools ? await open(deps, attempt) : NOTHING
-  const { clientTools = [] } = row.overrides as Overrides
+  const clientTools = ((row.overrides as Overrides).clientTools ?? []).filter(({ isFormer }) => !isFormer)
   const withClients = (opened: readonly Tool[]) =>
     offerable(
       clientTools.length ? [...opened, ...clientTools.map(toClientTool)] : opened,
