@@ -189,6 +189,18 @@ describe('the address', () => {
     expect(sent.get('www-authenticate')).toBe('Bearer')
   })
 
+  it.each<[string, number, string, string | undefined, string]>([
+    ['token', 401, '/mcp', 'wrong', 'Invalid token format. Token must start with mst_. Send the header'],
+    ['agent', 404, '/mcp/agents/none', undefined, 'Agent not found. Name an agent that you can run by its id'],
+  ])('refuses an unknown %s with an error of JSON-RPC, as libraries for Python show it', async (_, ...given) => {
+    const [statusCode, path, token = ann.token, text] = given
+    const { status, body } = await request(server, 'POST', path, { body: rpc, headers, token })
+    const data = { error: true, statusCode, requestId: expect.any(String) }
+    expect(status).toBe(statusCode)
+    expect(body).toMatchObject({ jsonrpc: '2.0', id: null })
+    expect(body.error).toMatchObject({ code: -32_000, message: expect.stringContaining(text), data })
+  })
+
   it('refuses pages of other origins, and accepts its own', async () => {
     const of = (Origin: string) =>
       request(server, 'POST', '/mcp', { body: rpc, headers: { ...headers, Origin }, token: ann.token })

@@ -1,8 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createMcpHandler, ProtocolErrorCode, specTypeSchemas } from '@modelcontextprotocol/server'
 import type { Actor } from '../../auth/actor.ts'
-import { AppError, lacksScopes } from '../../errors.ts'
+import { AppError, lacksScopes, textOf, toAppError, toBody } from '../../errors.ts'
 import { readBody, sendJson } from '../../http/body.ts'
+import { report } from '../../http/log.ts'
 import { parseJson } from '../../lib/json.ts'
 import { asObject, isObject, withoutNull } from '../../lib/unknown.ts'
 import { publicAddress, type Settings } from '../../settings.ts'
@@ -16,23 +17,39 @@ import { agentTools, mayUse, toolsByName } from './tools.ts'
 
 /** Maximum size of a request (bytes): a file of 1 MiB in base64, and its fields. */
 const MAX_BODY = 4 * 1024 * 1024
+/** JSON-RPC's code for an error that the server defines. */
+const REFUSED = -32_000
 
 /**
  * Serves the MCP server (contract-2.md section 6.1) at `/mcp`, and one agent at `/mcp/agents/{id}`. Clients of revision
- * 2026-07-28 and those with `initialize` use the same address, and neither has a session. Throws 401, 403, 404 and 429.
+ * 2026-07-28 and those with `initialize` use the same address, and neither has a session. Refuses requests with 401, 403,
+ * 404, 413 and 429.
  */
 export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
   try {
     await answer(context, req, res, place)
-  } catch (error) {
-    throw withMetadata(context.deps.settings, error)
+  } catch (thrown) {
+    const error = withMetadata(context.deps.settings, toAppError(thrown))
+    report(context.deps, error, context.requestId)
+    if (res.headersSent) res.destroy()
+    else sendJson(res, error.status, toRefusal(error, context.requestId), error.headers)
   }
 }
 
+/**
+ * Returns a refusal in JSON-RPC's form, with REST's body as its data. The MCP library for Python shows the message, and
+ * nothing of another body. The id is null, because most refusals come before the message is read.
+ */
+const toRefusal = (error: AppError, requestId: string) => ({
+  jsonrpc: '2.0',
+  id: null,
+  error: { code: REFUSED, message: textOf(error), data: toBody(error, requestId) },
+})
+
 /** Adds the address of the metadata to a challenge, where there is an authorization server (RFC 9728, 5.1). */
-function withMetadata(settings: Settings, error: unknown): unknown {
-  const challenge = error instanceof AppError ? error.headers['WWW-Authenticate'] : undefined
-  if (!(error instanceof AppError) || !challenge || !settings.MCP_AUTHORIZATION_SERVER) return error
+function withMetadata(settings: Settings, error: AppError): AppError {
+  const challenge = error.headers['WWW-Authenticate']
+  if (!challenge || !settings.MCP_AUTHORIZATION_SERVER) return error
   const metadata = `resource_metadata="${publicAddress(settings)}/.well-known/oauth-protected-resource/mcp"`
   const header = `${challenge}${challenge === 'Bearer' ? ' ' : ', '}${metadata}`
   const { code, detail, headers, message, status } = error
