@@ -1,7 +1,7 @@
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { EDGE_COLUMNS, type Edge } from '../executions/engine/events/events.ts'
-import { LIVE } from '../executions/engine/queue/endings.ts'
+import { LIVE } from '../executions/engine/queue/cancel-marks.ts'
 import { NOWHERE, type Place } from './place.ts'
 import { isAfter, type Sent } from './sent.ts'
 

@@ -5,6 +5,7 @@ import { IdempotencyConflict, isTaken } from '../../../idempotency.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { Live } from '../run/live.ts'
 import type { Request } from './accept.ts'
+import { type Also, type Canceller, markCancelled, markRuns } from './cancel-marks.ts'
 import type * as claims from './claims.ts'
 import * as endings from './endings.ts'
 import { findDescendants, type RunRef } from './tree.ts'
@@ -24,12 +25,7 @@ export function createCancel({ db, bus, claimDeps, live, notifyRunEnded }: Cance
    * Ends the run if no process executes it; otherwise marks it, adds it to `marked` and leaves the end to its process.
    * Returns the resulting row if it is final here.
    */
-  async function cancelOne(
-    row: RunRef,
-    by: endings.Canceller,
-    marked: string[],
-    also?: Parameters<typeof endings.markCancelled>[3],
-  ): Promise<ExecutionRow | null> {
+  async function cancelOne(row: RunRef, by: Canceller, marked: string[], also?: Also): Promise<ExecutionRow | null> {
     for (let current = row; current.terminalSeq === null; ) {
       if (current.status === 'pending') {
         const gone = await endings.finishPending(claimDeps, current, endings.CANCELLED, by, also)
@@ -38,7 +34,7 @@ export function createCancel({ db, bus, claimDeps, live, notifyRunEnded }: Cance
           return gone.execution
         }
       }
-      if (await endings.markCancelled(claimDeps, row.id, by, also)) {
+      if (await markCancelled(claimDeps, row.id, by, also)) {
         marked.push(row.id)
         return null
       }
@@ -56,12 +52,12 @@ export function createCancel({ db, bus, claimDeps, live, notifyRunEnded }: Cance
    * process or the database fails. A marked run gets no more children. Processes are notified only after all runs are
    * marked, because a run that ends marks its own delegates on behalf of its own user.
    */
-  async function cancelTree(row: ExecutionRow, by: endings.Canceller): Promise<ExecutionRow | null> {
+  async function cancelTree(row: ExecutionRow, by: Canceller): Promise<ExecutionRow | null> {
     const marked: string[] = []
     try {
       const gone = await cancelOne(row, by, marked, async (tx, now) => {
         const ids = (await findDescendants(tx, row)).map(({ id }) => id)
-        if (ids.length) await endings.markRuns(tx, { id: { in: ids } }, by, now)
+        if (ids.length) await markRuns(tx, { id: { in: ids } }, by, now)
       })
       const known = new Set<string>()
       for (;;) {

@@ -1,3 +1,4 @@
+import type { Logger } from 'pino'
 import { type Db, Prisma, type Tx } from '../../../db/client.ts'
 import type { Clock } from '../../../lib/clock.ts'
 import { newSortableId } from '../../../lib/id.ts'
@@ -136,6 +137,17 @@ export async function takeOver(deps: ClaimDeps, row: ExecutionRow): Promise<Exec
     })
     return execution ?? null
   })
+}
+
+/**
+ * Expires the leases of the remaining runs of this process, so that the next sweep of any process takes them over. If
+ * this fails, the leases expire by themselves.
+ */
+export async function releaseLeases({ db, clock, owner }: ClaimDeps, log: Logger): Promise<void> {
+  const where = { terminalSeq: null, status: 'running' as const, leaseOwner: owner }
+  await db.execution
+    .updateMany({ where, data: { leaseUntil: clock.now() } })
+    .catch((error) => log.error({ err: error }, 'failed to release the leases of the remaining runs'))
 }
 
 /** Returns the time of the message before a position of a session, if there is one. Most sessions are no branches. */

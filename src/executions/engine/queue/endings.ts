@@ -1,5 +1,4 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { audit } from '../../../auth/audit.ts'
 import { Prisma, type Tx } from '../../../db/client.ts'
 import { expectsOne } from '../../../db/fast-path/index.ts'
 import { isUnexpectedCount } from '../../../lib/database-errors.ts'
@@ -8,6 +7,7 @@ import type { ErrorCode, StopReason } from '../../../wire.ts'
 import { type ExecutionEvent, type ExecutionRow, storeLast, textOf, type Warning } from '../events/events.ts'
 import { type CallRecord, forgetSteps, loadSteps, reasoningOf, recordsOf, replayOf } from '../run/steps.ts'
 import { toColumn } from '../run/warnings.ts'
+import { type Also, abandon, auditCancel, type Canceller } from './cancel-marks.ts'
 import { chatStatus } from './chat-status.ts'
 import { type ClaimDeps, PREVIEW_LENGTH, writeMessage } from './claims.ts'
 import { giveSlotBack } from './concurrency.ts'
@@ -107,20 +107,11 @@ export async function finish(
       const isLong = final.text.length > MAX_WITHOUT_TURN
       if (isLong) await nextTurn()
       const abandoned = completed ? [] : await abandon(tx, row, now)
-      await storeLast(tx, row.id, now, final)
-      const { text, toolCalls } = final
-      const answers = completed || text !== '' || toolCalls.length > 0
-      if (answers)
-        await writeMessage(tx, execution, 'assistant', text, now, {
-          interrupted: !completed,
-          toolCalls,
-          replay: final.replay,
-          reasoning: final.reasoning,
-        })
+      const messages = await storeAnswer(tx, execution, final, now)
       if (isLong) await nextTurn()
       // A run that did not complete may have stored steps although `toolCalls` is empty.
-      if (!completed || toolCalls.length) await forgetSteps(tx, row.id)
-      const next = await release(tx, deps, execution, now, { text, messages: answers ? 2 : 1 }, expecting)
+      if (!completed || final.toolCalls.length) await forgetSteps(tx, row.id)
+      const next = await release(tx, deps, execution, now, { text: final.text, messages }, expecting)
       for (const hooks of deps.runHooks) await hooks.lockForRunEnded?.(tx, deps, execution)
       await giveSlotBack(tx, deps, row.organizationId)
       for (const hooks of deps.runHooks) await hooks.onRunEnded(tx, execution, now)
@@ -134,77 +125,20 @@ export async function finish(
   })
 }
 
+/** Writes the last events and the answer, if there is one. Returns the number of messages of the run. */
+async function storeAnswer(tx: Tx, execution: ExecutionRow, final: FinalState, now: Date): Promise<1 | 2> {
+  await storeLast(tx, execution.id, now, final)
+  const { text, toolCalls, replay, reasoning } = final
+  const interrupted = execution.status !== 'completed'
+  if (interrupted && text === '' && !toolCalls.length) return 1
+  await writeMessage(tx, execution, 'assistant', text, now, { interrupted, toolCalls, replay, reasoning })
+  return 2
+}
+
 /** Marks updates whose result is expected, or leaves them as they are. */
 type Expecting = <Call extends object>(call: Call) => Call
 
 const asItIs: Expecting = (call) => call
-
-/** User, in an organization, on whose behalf a run is cancelled. */
-export type Canceller = Pick<ExecutionRow, 'organizationId' | 'userId'>
-
-const auditCancel = (tx: Tx, by: Canceller, id: string, now: Date) => audit(tx, by, 'execution.cancel', id, now)
-
-/**
- * Marks the unfinished delegates of a run's open calls for cancellation, so that they end with it even if this process
- * dies. Returns the newly marked ones.
- */
-async function abandon(tx: Tx, row: ExecutionRow, now: Date, by: Canceller = row): Promise<ExecutionRow[]> {
-  const open = { executionId: row.id, completedAt: null, childExecutionId: { not: null } }
-  const calls = await tx.toolCall.findMany({ where: open, select: { childExecutionId: true } })
-  if (!calls.length) return []
-  return markRuns(tx, { id: { in: calls.flatMap(({ childExecutionId }) => childExecutionId ?? []) } }, by, now)
-}
-
-/** Further changes in the transaction that cancels a run. */
-type Also = (tx: Tx, now: Date) => Promise<void>
-
-/** Runs that have not ended. The condition matches that of a partial index. */
-export const LIVE = {
-  status: { in: ['pending', 'running'] },
-  terminalSeq: null,
-} satisfies Prisma.ExecutionWhereInput
-
-/**
- * Marks the given runs for cancellation unless they have ended, so that cancelled is the only way they can end. Returns
- * the newly marked ones.
- */
-export async function markRuns(
-  tx: Tx,
-  where: Prisma.ExecutionWhereInput,
-  by: Canceller,
-  now: Date,
-): Promise<ExecutionRow[]> {
-  const marked = await tx.execution.updateManyAndReturn({
-    where: { ...where, ...LIVE, wantsCancel: false },
-    data: { wantsCancel: true, updatedAt: now },
-  })
-  for (const { id } of marked) await auditCancel(tx, by, id, now)
-  return marked
-}
-
-/**
- * Marks a running run for cancellation, so that its process can only end it as cancelled. Returns false if it is not
- * running.
- */
-export async function markCancelled(
-  { db, clock }: ClaimDeps,
-  id: string,
-  by: Canceller,
-  also?: Also,
-): Promise<boolean> {
-  const now = clock.now()
-  const marked = { id, status: 'running', wantsCancel: true } as const
-  return db.$transaction(async (tx) => {
-    const { count } = await tx.execution.updateMany({
-      where: { ...marked, wantsCancel: false },
-      data: { wantsCancel: true, updatedAt: now },
-    })
-    if (count) await auditCancel(tx, by, id, now)
-    if (!count && !(await tx.execution.count({ where: marked }))) return false
-    await also?.(tx, now)
-    return true
-  })
-}
 
 /**
  * Ends a run that has not started or waits for an approval. Returns null if it started or ended meanwhile. `by` is
