@@ -253,29 +253,40 @@ const isTooDeep = (value: unknown, left = MAX_DEPTH): boolean =>
   (typeof value === 'object' && value !== null && Object.values(value).some((part) => isTooDeep(part, left - 1)))
 
 /** Describes a part of an answer as text for the model. */
-function toText(part: unknown): string {
-  const { type, text, data, mimeType, name, title, description, uri, resource } = asObject(part)
-  if (isText(text)) return text
-  if (type === 'text' && text !== undefined && text !== null) return JSON.stringify(text)
-  if ((type === 'image' || type === 'audio') && isText(data)) {
-    return `[${type}, ${isText(mimeType) ? mimeType : 'without a type'}, ${sizeOf(data)} bytes: not shown]`
-  }
-  const address = addressIn(asObject(part))
-  if (BINARY.has(type) && address !== undefined) return `[link to ${type}: ${address}]`
-  if (type === 'resource_link' && isText(uri)) {
-    const about = [[title, name].find(isText), uri, description].filter(isText)
-    return `[link to ${about.join(': ')}]`
-  }
-  if (type === 'resource' && isObject(resource)) {
-    const { uri: given, text, blob, mimeType } = resource
-    const uri = isText(given) ? given : 'resource'
-    const content = isText(text) ? text : isText(blob) && isText(mimeType) ? textIn(blob, mimeType) : null
-    if (content !== null) return `[${uri}]\n${content}`
-    if (isText(blob)) return `[${uri}, ${isText(mimeType) ? mimeType : 'binary'}, ${sizeOf(blob)} bytes: not shown]`
-  }
+function toText(given: unknown): string {
+  const part = asObject(given)
+  if (isText(part.text)) return part.text
+  if (part.type === 'text' && part.text !== undefined && part.text !== null) return JSON.stringify(part.text)
+  const described = mediaText(part) ?? linkText(part) ?? resourceText(part)
+  if (described !== null) return described
   // Parts of later revisions, and of servers' own.
-  const hasMore = isObject(part) && Object.keys(part).some((key) => !WITHOUT_CONTENT.has(key))
-  return hasMore && !BINARY.has(type) ? JSON.stringify(part, withoutBinary) : '[unsupported content]'
+  const hasMore = Object.keys(part).some((key) => !WITHOUT_CONTENT.has(key))
+  return hasMore && !BINARY.has(part.type) ? JSON.stringify(given, withoutBinary) : '[unsupported content]'
+}
+
+/** Describes a picture or a recording that the model does not see. Returns null for other parts. */
+function mediaText({ type, data, mimeType }: Fields): string | null {
+  if ((type !== 'image' && type !== 'audio') || !isText(data)) return null
+  return `[${type}, ${isText(mimeType) ? mimeType : 'without a type'}, ${sizeOf(data)} bytes: not shown]`
+}
+
+/** Describes a link. Returns null for other parts. */
+function linkText(part: Fields): string | null {
+  const { type, uri, title, name, description } = part
+  const address = addressIn(part)
+  if (BINARY.has(type) && address !== undefined) return `[link to ${type}: ${address}]`
+  if (type !== 'resource_link' || !isText(uri)) return null
+  return `[link to ${[[title, name].find(isText), uri, description].filter(isText).join(': ')}]`
+}
+
+/** Describes an embedded resource, with its text if it has some. Returns null for other parts. */
+function resourceText({ type, resource }: Fields): string | null {
+  if (type !== 'resource' || !isObject(resource)) return null
+  const { uri: given, text, blob, mimeType } = resource
+  const uri = isText(given) ? given : 'resource'
+  const content = isText(text) ? text : isText(blob) && isText(mimeType) ? textIn(blob, mimeType) : null
+  if (content !== null) return `[${uri}]\n${content}`
+  return isText(blob) ? `[${uri}, ${isText(mimeType) ? mimeType : 'binary'}, ${sizeOf(blob)} bytes: not shown]` : null
 }
 
 /** Returns the address of a picture that a server leaves where it is, in fields of models' APIs. */

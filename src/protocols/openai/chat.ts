@@ -138,30 +138,37 @@ function readMessages(messages: Request['messages']) {
   const turns = createTurns()
   const calls = createCalls()
   for (const message of messages) {
-    const { role, content: given } = message
+    const { role, content } = message
     if (role === 'user') {
-      const { text, files } = contentOf(given)
+      const { text, files } = contentOf(content)
       turns.ask(text, files)
       calls.ask(text)
-      continue
+    } else if (role === 'system' || role === 'developer') turns.instruct(textOf(content))
+    else if (role === 'assistant') readAnswer(message, turns, calls)
+    else {
+      const text = textOf(content)
+      turns.result(calls.result(message.name, text, message.tool_call_id), text)
     }
-    const text = textOf(given)
-    if (role === 'system' || role === 'developer') turns.instruct(text)
-    else if (role === 'assistant') {
-      const { tool_calls: made, function_call: one } = message
-      if (text || !(made?.length || one)) turns.answer(text)
-      for (const { id, function: call, custom } of made ?? []) {
-        const { name = '' } = call ?? custom ?? {}
-        const input = custom ? { input: asText(custom.input) } : readArguments(call?.arguments)
-        turns.call(calls.call(name, input, id), name, input)
-      }
-      if (one) {
-        const input = readArguments(one.arguments)
-        turns.call(calls.call(one.name, input), one.name, input)
-      }
-    } else turns.result(calls.result(message.name, text, message.tool_call_id), text)
   }
   return { ...turns.finish(), calls: calls.finish() }
+}
+
+/** Reads the text and the calls of an answer. */
+function readAnswer(
+  { content, tool_calls: made, function_call: one }: Request['messages'][number],
+  turns: ReturnType<typeof createTurns>,
+  calls: ReturnType<typeof createCalls>,
+): void {
+  const text = textOf(content)
+  if (text || !(made?.length || one)) turns.answer(text)
+  for (const { id, function: call, custom } of made ?? []) {
+    const { name = '' } = call ?? custom ?? {}
+    const input = custom ? { input: asText(custom.input) } : readArguments(call?.arguments)
+    turns.call(calls.call(name, input, id), name, input)
+  }
+  if (!one) return
+  const input = readArguments(one.arguments)
+  turns.call(calls.call(one.name, input), one.name, input)
 }
 
 /** Continues a run with results without its ids, or answers with a call that the client has yet to make. */

@@ -35,31 +35,27 @@ export function createEventReader(events: ProviderEvents) {
 
   function readData(data: string, event: string | undefined): void {
     if (events.isWhole) return
-    if (!data.trim()) {
-      onLife()
-      return
-    }
-    if (data.trim() === '[DONE]') {
-      if (!events.isSettled) events.done()
-      return
-    }
-    const value = tryParseExact(data) ?? tryParseExact(escapeControls(data))
-    if (value === undefined) {
-      const pieces = splitData(data)
-      if (pieces) {
-        for (const piece of pieces) readData(piece, pieces.length > 1 ? undefined : event)
-        return
-      }
-      if (events.isSettled) return
-      if (event === 'error') fail(data)
-      else if (/^\s*[[{"]/.test(data))
-        throw new ModelError('The model server sent data that cannot be read', 'unreadable')
-      // Plain texts keep the connection alive.
-      else onLife()
-      return
-    }
-    if (event === 'error' && !isObject(value)) fail(asText(value) || data)
-    readValue(value, event)
+    const text = data.trim()
+    if (text === '') onLife()
+    else if (text !== '[DONE]') readContent(data, event)
+    else if (!events.isSettled) events.done()
+  }
+
+  function readContent(data: string, event: string | undefined): void {
+    const value = readJson(data)
+    if (event === 'error' && value !== undefined && !isObject(value)) fail(asText(value) || data)
+    if (value === undefined) readOther(data, event)
+    else readValue(value, event)
+  }
+
+  /** Reads data that is not one JSON value: several of them, an error, or a text, which keeps the connection alive. */
+  function readOther(data: string, event: string | undefined): void {
+    const pieces = splitData(data)
+    for (const piece of pieces ?? []) readData(piece, pieces?.length === 1 ? event : undefined)
+    if (pieces || events.isSettled) return
+    if (event === 'error') fail(data)
+    else if (!/^\s*[[{"]/.test(data)) onLife()
+    else throw new ModelError('The model server sent data that cannot be read', 'unreadable')
   }
 
   function readValue(value: unknown, event: string | undefined): void {
@@ -90,43 +86,55 @@ export function createEventReader(events: ProviderEvents) {
     },
     feed(text: string): void {
       if (isStream) {
-        if (!events.isBegun && head.length < MAX_HEAD) head = `${head}${text}`.slice(0, MAX_HEAD)
+        if (!events.isBegun) addToHead(text)
         parser.feed(text)
-        return
-      }
-      if (!body) {
-        const first = /\S/.exec(text)?.[0]
-        // Collecting blanks would read all of them again with each piece.
-        if (!first) {
-          onLife()
-          return
-        }
-        const begun = text.replace(/^\ufeff/, '')
-        head = begun.slice(0, MAX_HEAD)
-        if (first !== '{' && first !== '[' && first !== '<') {
-          isStream = true
-          parser.feed(begun)
-          return
-        }
-        body = [begun]
-      } else {
-        body.push(text)
-        if (head.length < MAX_HEAD) head = `${head}${text}`.slice(0, MAX_HEAD)
-      }
-      length += text.length
-      if (length > MAX_EVENT) refuseLong()
+      } else if (body) {
+        addToHead(text)
+        addToBody(body, text)
+      } else begin(text)
     },
     end(): void {
-      const whole = body?.join('') ?? ''
       if (isStream) closeLast()
-      else if (whole && !whole.trimStart().startsWith('<')) {
-        const value = tryParseExact(whole) ?? tryParseExact(escapeControls(whole))
-        if (value !== undefined) readValue(value, undefined)
-        else for (const line of whole.split('\n')) if (line.trim()) readData(line, undefined)
-      }
+      else readWhole(body?.join('') ?? '')
       if (!events.isBegun && !events.isSettled) throw oddAnswer(head)
     },
     close: () => events.close(),
+  }
+
+  /** Decides by the first character of an answer whether it is a stream. */
+  function begin(text: string): void {
+    const first = /\S/.exec(text)?.[0]
+    // Collecting blanks would read all of them again with each piece.
+    if (!first) {
+      onLife()
+      return
+    }
+    const begun = text.replace(/^\ufeff/, '')
+    head = begun.slice(0, MAX_HEAD)
+    isStream = !/[{[<]/.test(first)
+    if (isStream) parser.feed(begun)
+    else {
+      body = []
+      addToBody(body, begun)
+    }
+  }
+
+  function addToHead(text: string): void {
+    if (head.length < MAX_HEAD) head = `${head}${text}`.slice(0, MAX_HEAD)
+  }
+
+  function addToBody(pieces: string[], text: string): void {
+    pieces.push(text)
+    length += text.length
+    if (length > MAX_EVENT) refuseLong()
+  }
+
+  /** Reads an answer that is no stream: one JSON value, or one a line. */
+  function readWhole(text: string): void {
+    if (!text || text.trimStart().startsWith('<')) return
+    const value = readJson(text)
+    if (value !== undefined) readValue(value, undefined)
+    else for (const line of text.split('\n')) if (line.trim()) readData(line, undefined)
   }
 
   function closeLast(): void {
@@ -138,3 +146,6 @@ export function createEventReader(events: ProviderEvents) {
     }
   }
 }
+
+/** Reads JSON, also with control characters that should be escaped. Returns undefined for other data. */
+const readJson = (data: string): unknown => tryParseExact(data) ?? tryParseExact(escapeControls(data))

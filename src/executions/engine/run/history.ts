@@ -86,30 +86,53 @@ function add(
   message: LanguageModelV4Message,
   model: Pick<TextModel, 'provider' | 'modelId'>,
   picturesApart: boolean,
-) {
-  const last = to.at(-1)
-  if (message.role === 'system') return void to.push(message)
-  if (message.role === 'user') {
-    const content = message.content.filter((part) => !isBlank(part))
-    const join = isCompatible(model.provider) ? joined : (parts: Of<'user'>['content']) => parts
-    if (!content.length) return
-    if (last?.role === 'user') {
-      to[to.length - 1] = { ...last, content: join([...last.content, ...content]) }
-      return
-    }
-    if (last && callsIn(last).length) closeCalls(to, [])
-    if (to.at(-1)?.role === 'tool') to.push({ role: 'assistant', content: [{ type: 'text', text: NO_ANSWER }] })
-    return void to.push({ role: 'user', content: join(content) })
+): void {
+  switch (message.role) {
+    case 'system':
+      to.push(message)
+      break
+    case 'user':
+      addQuestion(to, message, isCompatible(model.provider) ? joined : (content) => content)
+      break
+    case 'tool':
+      addResults(to, message, picturesApart)
+      break
+    case 'assistant':
+      addAnswer(to, message, model)
   }
-  if (message.role === 'tool') {
-    if (!last || !callsIn(last).length) return
-    closeCalls(to, message.content)
-    if (picturesApart) showPictures(to)
+}
+
+type Content = Of<'user'>['content']
+
+function addQuestion(to: LanguageModelV4Prompt, message: Of<'user'>, join: (content: Content) => Content): void {
+  const content = message.content.filter((part) => !isBlank(part))
+  if (!content.length) return
+  const last = to.at(-1)
+  if (last?.role === 'user') {
+    to[to.length - 1] = { ...last, content: join([...last.content, ...content]) }
     return
   }
+  if (last && callsIn(last).length) closeCalls(to, [])
+  if (to.at(-1)?.role === 'tool') to.push({ role: 'assistant', content: [{ type: 'text', text: NO_ANSWER }] })
+  to.push({ role: 'user', content: join(content) })
+}
+
+function addResults(to: LanguageModelV4Prompt, message: Of<'tool'>, picturesApart: boolean): void {
+  const last = to.at(-1)
+  if (!last || !callsIn(last).length) return
+  closeCalls(to, message.content)
+  if (picturesApart) showPictures(to)
+}
+
+function addAnswer(
+  to: LanguageModelV4Prompt,
+  message: Of<'assistant'>,
+  model: Pick<TextModel, 'provider' | 'modelId'>,
+): void {
   const isOwn = isWrittenBy(message, model)
   const content = message.content.flatMap((part) => own(part, model, isOwn)).filter((part) => !isBlank(part))
   if (!content.some(({ type }) => type !== 'reasoning')) return
+  const last = to.at(-1)
   // Messages before the first question belong to turns that were left out.
   if (!last || last.role === 'system') return
   if (callsIn(last).length) closeCalls(to, [])
@@ -119,8 +142,8 @@ function add(
 }
 
 /** Joins adjacent texts, because some chat servers reject a list of texts. */
-function joined(content: Of<'user'>['content']): Of<'user'>['content'] {
-  const parts: Of<'user'>['content'] = []
+function joined(content: Content): Content {
+  const parts: Content = []
   for (const part of content) {
     const last = parts.at(-1)
     const isText = part.type === 'text' && last?.type === 'text' && !part.providerOptions && !last.providerOptions

@@ -31,39 +31,58 @@ export function withFields(prompt: LanguageModelV4Prompt, key: string, isInline:
   })
 }
 
-/** Moves the metadata of a message into its body fields, added to `fields`. */
-function withFieldsOf(message: Answer, key: string, fields: Record<string, unknown>, isInline: boolean): Answer {
-  const texts = new Map<string, string>()
-  const contents: unknown[] = []
-  let hasContents = false
-  const content = message.content.flatMap((part): Part[] => {
-    const mine = asObject(part.providerOptions?.[key])
+/** Moves the metadata of a message into its body fields, added to `given`. */
+function withFieldsOf(message: Answer, key: string, given: Fields, isInline: boolean): Answer {
+  const kept = message.content.map((part): Kept => ({ part, mine: asObject(part.providerOptions?.[key]) }))
+  const content = kept.flatMap(({ part, mine }): Part[] => {
     if (part.type === 'reasoning') {
-      const own = asRows(mine[CONTENT_PARTS])
-      contents.push(...own)
-      hasContents ||= own.length > 0
-      if (own.length) return []
-      const field = asText(mine.field)
-      if (field === 'content' && isInline) return [{ type: 'text', text: `<think>${part.text}</think>\n\n` }]
-      // Other reasoning that was part of the text is not sent back.
-      if (field && field !== 'content' && part.text) texts.set(field, (texts.get(field) ?? '') + part.text)
-      if (mine[OPAQUE]) fields[OPAQUE] = mine[OPAQUE]
-      for (const name of REASONING_DETAILS)
-        if (mine[name]) fields[name] = [...asRows(fields[name]), ...asRows(mine[name])]
-      return []
+      const isText = isInline && mine.field === 'content' && !contentParts(mine).length
+      return isText ? [{ type: 'text', text: `<think>${part.text}</think>\n\n` }] : []
     }
-    if (part.type === 'text') contents.push({ type: 'text', text: part.text })
-    if (part.type === 'text' && mine.extraContent) fields.extra_content = mine.extraContent
     return [part.type === 'tool-call' && mine.extraContent ? withExtra(part, key, mine) : part]
   })
-  // A field of structured reasoning contains its text.
-  for (const [field, text] of texts) if (!REASONING_DETAILS.includes(field as never)) fields[field] = text
-  if (hasContents) fields.content = contents
+  const extra = kept.findLast(({ part, mine }) => part.type === 'text' && mine.extraContent)?.mine.extraContent
+  const fields = {
+    ...given,
+    ...reasoningFields(kept, isInline),
+    ...(extra !== undefined && { extra_content: extra }),
+    ...(kept.some(({ mine }) => contentParts(mine).length) && { content: kept.flatMap(toContent) }),
+  }
   if (!Object.keys(fields).length) return { ...message, content }
   return { ...message, content, providerOptions: { openaiCompatible: fields as SharedV4ProviderOptions[string] } }
 }
 
+/** A part of an earlier answer with its metadata. */
+type Kept = { part: Part; mine: Fields }
+
+/** Returns the fields that hold the reasoning of an answer. Those of structured reasoning contain its text. */
+function reasoningFields(kept: readonly Kept[], isInline: boolean): Fields {
+  const texts: Record<string, string> = {}
+  const others: Record<string, unknown> = {}
+  for (const { part, mine } of kept) {
+    const field = asText(mine.field)
+    const isInText = contentParts(mine).length > 0 || (field === 'content' && isInline)
+    if (part.type !== 'reasoning' || isInText) continue
+    // Other reasoning that was part of the text is not sent back.
+    if (field && field !== 'content' && part.text) texts[field] = (texts[field] ?? '') + part.text
+    if (mine[OPAQUE]) others[OPAQUE] = mine[OPAQUE]
+    for (const name of REASONING_DETAILS) {
+      if (mine[name]) others[name] = [...asRows(others[name]), ...asRows(mine[name])]
+    }
+  }
+  for (const name of REASONING_DETAILS) delete texts[name]
+  return { ...others, ...texts }
+}
+
+/** Returns a part as parts of a content that has reasoning between its texts. */
+function toContent({ part, mine }: Kept): unknown[] {
+  if (part.type === 'reasoning') return contentParts(mine)
+  return part.type === 'text' ? [{ type: 'text', text: part.text }] : []
+}
+
 const asRows = (value: unknown): unknown[] => (Array.isArray(value) ? value : [])
+
+const contentParts = (mine: Fields): unknown[] => asRows(mine[CONTENT_PARTS])
 
 const withExtra = (part: CallPart, key: string, { extraContent, ...rest }: Fields): CallPart => ({
   ...part,
