@@ -108,6 +108,11 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
       return (await trpc()).handleTrpc(context, path.slice('/trpc/'.length), req, res)
     }
     if (path === '/graphql') return (await graphql())(context, req, res)
+    return routePage(path, req, res)
+  }
+
+  /** Sends a page or a document of the service. */
+  async function routePage(path: string, req: IncomingMessage, res: ServerResponse): Promise<unknown> {
     if (req.method !== 'GET' && req.method !== 'HEAD') {
       throw routeOf('GET', path) === 'other' ? noSuchPath(path) : methodNotAllowed(['GET', 'HEAD'])
     }

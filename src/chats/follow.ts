@@ -61,15 +61,26 @@ async function* events(
 
   const finder = createRunFinder(deps, ofChat, sent, subscribeTo)
 
-  try {
+  /** Begins after the event that the client has seen last, or now. Yields a reset if that event is unknown. */
+  async function* begin(): AsyncGenerator<readonly ChatEvent[]> {
     const place = lastEventId === null ? null : toPlace(lastEventId)
-    const isResumed = place !== null && (await finder.resume(place))
-    if (!isResumed) await finder.beginNow()
-    if (lastEventId !== null && !isResumed) {
-      const executionId = place?.[0]?.executionId ?? null
-      const at = deps.clock.now()
-      yield [{ event: 'reset', id: sent.idOf(null), executionId, at, data: { executionId } }]
-    }
+    if (place !== null && (await finder.resume(place))) return
+    await finder.beginNow()
+    if (lastEventId === null) return
+    const executionId = place?.[0]?.executionId ?? null
+    const at = deps.clock.now()
+    yield [{ event: 'reset', id: sent.idOf(null), executionId, at, data: { executionId } }]
+  }
+
+  /** Stops sending runs that the caller may not read any more. */
+  async function dropUnreadable(): Promise<void> {
+    const ids = sent.open().map(({ id }) => id)
+    const allowed = await readableOf(actor, db, ids)
+    for (const id of ids) if (!allowed.has(id)) sent.drop(id)
+  }
+
+  try {
+    yield* begin()
     while (!inner.aborted) {
       // Armed before the rows are read.
       using notice = deps.chatNotices.expect(chatId, inner)
@@ -78,23 +89,14 @@ async function* events(
         select: { status: true, updatedAt: true },
       })
       if (!chat) return
-      // Events of a run are sent only while the caller may read it.
-      const open = sent.open()
-      const allowed = await readableOf(
-        actor,
-        db,
-        open.map(({ id }) => id),
-      )
-      for (const run of open) if (!allowed.has(run.id)) sent.drop(run.id)
+      await dropUnreadable()
       for (const edge of await finder.discover()) {
         const run = subscribeTo(edge, 0)
         if (!isActive(lastStatus)) yield [statusEvent('working', edge.createdAt, run)]
       }
-      const isOn = sent.open().length > 0
       // The end of a run precedes the new status of the chat.
-      if (chat.status !== lastStatus && (isActive(chat.status) || !isOn || lastStatus === null)) {
-        yield [statusEvent(chat.status, chat.updatedAt, sent.newest())]
-      }
+      const isDue = isActive(chat.status) || !sent.open().length || lastStatus === null
+      if (chat.status !== lastStatus && isDue) yield [statusEvent(chat.status, chat.updatedAt, sent.newest())]
       const news = channel.until(notice.happened)
       for (let batch = await channel.take(news); batch; batch = await channel.take(news)) {
         const run = sent.get(batch.run.id)
