@@ -45,32 +45,34 @@ export async function browse(actor: Actor, deps: Deps, input: z.output<typeof Br
   const prefix = key === '' ? '' : `${key}/`
   const listed = await listAll(actor, deps, input.spaceId, prefix)
   if (key !== '' && !listed.length) throw notFound('File')
-  const entries = new Map<string, z.input<typeof Entry>>()
-  for (const { path, size, updatedAt } of listed) {
-    const below = path.slice(prefix.length).split('/')
-    if (!input.showHidden && below.some((part) => part.startsWith('.'))) continue
-    for (const depth of input.recursive ? below.keys() : [0]) {
-      const name = below.slice(0, depth + 1).join('/')
-      const isFile = depth === below.length - 1
-      if (isFile || !entries.has(name))
-        entries.set(name, {
-          name,
-          path: prefix + name,
-          type: isFile ? 'file' : 'directory',
-          size: isFile ? size : 0,
-          modified: isFile ? updatedAt : null,
-        })
-    }
-  }
-  const contents = [...entries.values()].sort(
+  const contents = entriesOf(listed, prefix, input).sort(
     (a, b) => Number(a.type === 'file') - Number(b.type === 'file') || (a.name < b.name ? -1 : 1),
   )
   return { spaceId: input.spaceId, path: `/${key}`, type: 'directory' as const, contents, files: contents }
 }
 
+type Listed = Awaited<ReturnType<typeof files.list>>['files']
+type Listing = Pick<z.output<typeof BrowseFiles>, 'recursive' | 'showHidden'>
+
+/** Returns the files below a prefix, and the folders in which they are. */
+function entriesOf(listed: Listed, prefix: string, { recursive, showHidden }: Listing): z.input<typeof Entry>[] {
+  const entries = new Map<string, z.input<typeof Entry>>()
+  for (const { path, size, updatedAt } of listed) {
+    const below = path.slice(prefix.length).split('/')
+    if (!showHidden && below.some((part) => part.startsWith('.'))) continue
+    for (const depth of recursive ? below.keys() : [0]) {
+      const name = below.slice(0, depth + 1).join('/')
+      const place = { name, path: prefix + name }
+      if (depth === below.length - 1) entries.set(name, { ...place, type: 'file', size, modified: updatedAt })
+      else if (!entries.has(name)) entries.set(name, { ...place, type: 'directory', size: 0, modified: null })
+    }
+  }
+  return [...entries.values()]
+}
+
 /** Lists all files below a folder. A space has at most 2,000. */
 async function listAll(actor: Actor, deps: Deps, id: string, path: string) {
-  const found: Awaited<ReturnType<typeof files.list>>['files'] = []
+  const found: Listed = []
   for (let cursor: string | null | undefined; cursor !== null; ) {
     const page = await files.list(actor, deps, { id, path, ...(cursor && { cursor }) })
     found.push(...page.files)

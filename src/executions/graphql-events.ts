@@ -1,11 +1,11 @@
 import type { GraphQLResolveInfo } from 'graphql'
-import { builder } from '../graphql/builder.ts'
+import { builder, type GraphQLContext } from '../graphql/builder.ts'
 import { connectionType, LIST_COST, toConnection } from '../graphql/connection.ts'
 import { fromCursor, type Order, reversed } from '../graphql/cursor.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
 import { readLists } from '../graphql/lists.ts'
 import { loadOne } from '../graphql/loader.ts'
-import { NOTHING, pageOf, partOf, RELATION_ROWS, RelationArgs } from '../graphql/page.ts'
+import { NOTHING, type Page, pageOf, partOf, RELATION_ROWS, RelationArgs } from '../graphql/page.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { rowsOf } from '../graphql/rows.ts'
 import { batchesOf, eachOf } from '../subscriptions.ts'
@@ -309,17 +309,7 @@ builder.prismaObjectFields(Execution, (t) => ({
       const from = after === undefined ? 0 : Number(fromCursor(EVENT_ORDER, after)[0])
       const to = before === undefined ? Number.MAX_SAFE_INTEGER : Number(fromCursor(EVENT_ORDER, before, 'before')[0])
       const isOpen = await isReadable(row.id, context, info)
-      const stored = !isOpen
-        ? null
-        : await loadOne(context, info, row.id, async (ids) => {
-            // At least one event of each segment is between the cursors.
-            const where = { lastSeq: { gt: from }, ...(before !== undefined && { firstSeq: { lt: to } }) }
-            const order = backwards ? reversed(SEGMENT.order) : SEGMENT.order
-            const read = { ids, column: 'executionId', where, take: take + 1, query: {} }
-            const found = await readLists(context, { ...SEGMENT, order }, read)
-            const lists = Map.groupBy(found, ({ executionId }) => executionId)
-            return new Map(Array.from(lists, ([id, list]) => [id, partOf(list, page)]))
-          })
+      const stored = isOpen ? await loadSegments(context, info, row.id, page, from, to) : null
       const { rows: segments, more } = stored ?? NOTHING
       const between: ExecutionEvent[] = []
       const all = eventsOf(row, segments, { fromStart: !(more && backwards), toEnd: !(more && !backwards) })
@@ -332,18 +322,46 @@ builder.prismaObjectFields(Execution, (t) => ({
         if (order[0]?.[1] === 'desc') return metaEvent(row).seq <= from
         if ((terminalEvent(row)?.seq ?? -1) >= to) return true
         if (!isOpen) return false
-        return (
-          (await loadOne(context, info, row.id, async (ids) => {
-            const read = { ids, column: 'executionId', where: { lastSeq: { gte: to } }, take: 1, query: {} }
-            const found = await readLists(context, SEGMENT, read)
-            return new Map(found.map(({ executionId }) => [executionId, true]))
-          })) ?? false
-        )
+        return hasSegmentFrom(context, info, row.id, to)
       }
       return toConnection({ ...part, more: more || part.more }, page, EVENT_ORDER, () => 0, exists)
     },
   }),
 }))
+
+/** Loads the segments with the events of a page between two numbers. Null if there are none. */
+const loadSegments = (
+  context: GraphQLContext,
+  info: GraphQLResolveInfo,
+  id: string,
+  page: Page,
+  from: number,
+  to: number,
+) =>
+  loadOne(context, info, id, async (ids) => {
+    // At least one event of each segment is between the numbers.
+    const where = { lastSeq: { gt: from }, ...(page.before !== undefined && { firstSeq: { lt: to } }) }
+    const order = page.backwards ? reversed(SEGMENT.order) : SEGMENT.order
+    const read = { ids, column: 'executionId', where, take: page.take + 1, query: {} }
+    const found = await readLists(context, { ...SEGMENT, order }, read)
+    const lists = Map.groupBy(found, ({ executionId }) => executionId)
+    return new Map(Array.from(lists, ([id, list]) => [id, partOf(list, page)]))
+  })
+
+/** Returns whether an execution has stored events from a number on. */
+async function hasSegmentFrom(
+  context: GraphQLContext,
+  info: GraphQLResolveInfo,
+  id: string,
+  seq: number,
+): Promise<boolean> {
+  const isFound = await loadOne(context, info, id, async (ids) => {
+    const read = { ids, column: 'executionId', where: { lastSeq: { gte: seq } }, take: 1, query: {} }
+    const found = await readLists(context, SEGMENT, read)
+    return new Map(found.map(({ executionId }) => [executionId, true]))
+  })
+  return isFound ?? false
+}
 
 /** Yields the events of these segments in order, and whether they are the first and the last ones. */
 function* eventsOf(

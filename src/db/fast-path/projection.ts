@@ -22,7 +22,22 @@ export function writtenProjection(table: Table, select: Values | undefined): Pro
  * Returns the columns and relations that a call selects, omits or includes. `keys` are columns that are read in any
  * case.
  */
-export function projectionOf(table: Table, { select, omit, include }: Args, keys: readonly string[] = []): Projection {
+export function projectionOf(table: Table, args: Args, keys: readonly string[] = []): Projection {
+  const { select } = args
+  const { names, nested } = namedIn(table, args)
+  if (!nested.length && !keys.length) {
+    if (select && names.length) return plainProjection(columnsOf(names))
+    if (!select && !names.length) return plainProjection(table.all)
+  }
+  const selected = select ? names : table.all.names.filter((name) => !names.includes(name))
+  const read = [...keys, ...nested.flatMap(({ relation }) => relation.on.map(([own]) => own))]
+  const hidden = [...new Set(read)].filter((name) => !selected.includes(name))
+  if (!selected.length && !nested.length) throw UNSUPPORTED
+  return { ...columnsOf([...selected, ...hidden]), hidden, nested }
+}
+
+/** Returns the columns and the relations that a call names in the only projection that it may have. */
+function namedIn(table: Table, { select, omit, include }: Args): { names: string[]; nested: Nested[] } {
   if ((select && (omit || include)) || (omit && include)) throw UNSUPPORTED
   if (select === null || omit === null || include === null) throw UNSUPPORTED
   const nested: Nested[] = []
@@ -42,15 +57,7 @@ export function projectionOf(table: Table, { select, omit, include }: Args, keys
       nested.push(each)
     }
   }
-  if (!nested.length && !keys.length) {
-    if (select && names.length) return plainProjection(columnsOf(names))
-    if (!select && !names.length) return plainProjection(table.all)
-  }
-  const selected = select ? names : table.all.names.filter((name) => !names.includes(name))
-  const read = [...keys, ...nested.flatMap(({ relation }) => relation.on.map(([own]) => own))]
-  const hidden = [...new Set(read)].filter((name) => !selected.includes(name))
-  if (!selected.length && !nested.length) throw UNSUPPORTED
-  return { ...columnsOf([...selected, ...hidden]), hidden, nested }
+  return { names, nested }
 }
 
 /** Returns the query for the rows related to any of `parents`, including the columns that relate them. */

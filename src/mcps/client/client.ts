@@ -75,9 +75,10 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
     if (!secrets.has(secret)) scrub = cleaner([...secrets.add(secret)])
   }
   const options = { ...connection, clean, onSecret }
-  const variants = connection.transport === 'sse' ? [SSE, HTTP] : [...VARIANTS]
+  let left = connection.transport === 'sse' ? [SSE, HTTP] : VARIANTS
   let failure: UnreachableServer | null = null
-  for (let variant = variants.shift(); variant; variant = variants.shift()) {
+  while (left[0]) {
+    const [variant, ...others] = left
     const seen: Seen = { refusal: null, error: null, needed: null }
     try {
       const tryOpen = () => openSession(options, variant, seen, until)
@@ -88,15 +89,19 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
       // If the server supports neither transport, the error of the configured one is more informative.
       const isOther = variant.transport !== connection.transport
       if (!failure || !isOther) failure = until.aborted ? tooSlow() : unreachable(error, seen, clean)
-      const version = variant.version ? null : olderVersionIn(error)
-      if (version) variants.unshift({ ...variant, version })
       if (until.aborted) break
-      if (version || isRefusal(error)) continue
-      if (!mayBeOlder(options.url, error)) break
-      variants.splice(0, variants.length, ...variants.filter(({ transport }) => transport === 'sse'))
+      left = variantsAfter(error, variant, others, options.url)
     }
   }
   throw failure ?? tooSlow()
+}
+
+/** Returns the variants to try after a failure: an older version of the failed one, or those of the others that may do. */
+function variantsAfter(error: unknown, failed: Variant, others: readonly Variant[], url: string): readonly Variant[] {
+  const version = failed.version ? null : olderVersionIn(error)
+  if (version) return [{ ...failed, version }, ...others]
+  if (isRefusal(error)) return others
+  return mayBeOlder(url, error) ? others.filter(({ transport }) => transport === 'sse') : []
 }
 
 const tooSlow = () => new UnreachableServer('it takes too long')
