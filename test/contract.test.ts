@@ -345,7 +345,7 @@ async function errorsOf(name: string, input: Record<string, unknown>, field: str
 describe('all APIs give the same error', () => {
   const fields = NAMES.flatMap((name) => Object.keys(shapeOf(name)).map((field) => ({ name, field })))
 
-  test('for an id that never existed', async () => {
+  test('all APIs give the same error for an id that never existed', async () => {
     const differing: unknown[] = []
     for (const { name, field } of fields.filter(({ field }) => takesId(field))) {
       const id = neverWas(kindsOf(name, field)[0] as Kind)
@@ -355,7 +355,7 @@ describe('all APIs give the same error', () => {
     expect(differing).toEqual([])
   })
 
-  test('for a missing required field', async () => {
+  test('all APIs give the same error for a missing required field', async () => {
     const differing: unknown[] = []
     for (const { name, field } of fields) {
       const inPath = pathOf(name).includes(`{${field}}`) || procedures[name]!._def.type === 'subscription'

@@ -644,7 +644,7 @@ describe('a replay', () => {
     expect((await send()).status).toBe(401)
   })
 
-  test('of a key is 403 for a token without the scopes of the key', async () => {
+  test('a replay of a key is 403 for a token without the scopes of the key', async () => {
     const [key, email] = [newKey(), 'two-scopes@example.com']
     const full = await lab.server.member({ email })
     const narrow = await lab.server.member({ email, scopes: ['keys:write'] })
@@ -685,7 +685,7 @@ describe('nothing is stored', () => {
     ['an unknown agent', '/api/v1/agents/nobody/execute', { message: 'Hello' }, 404],
     ['an unknown execution', '/api/v1/executions/nothing/cancel', {}, 404],
     ['an unknown path', '/api/v1/nowhere', {}, 404],
-  ])('of %s, and a valid request may use the same key', async (_, path, body, status) => {
+  ])('nothing is stored of %s, and a valid request may use the same key', async (_, path, body, status) => {
     const before = await records()
     const key = newKey()
     expect((await post(path, key, { body })).status).toBe(status)
@@ -693,7 +693,7 @@ describe('nothing is stored', () => {
     expect(await records()).toBe(before + 1)
   })
 
-  test('of a request that is impossible at the moment, such as a run in a busy session', async () => {
+  test('nothing is stored of a request that is impossible now, such as a run in a busy session', async () => {
     const before = await records()
     const { body } = await post(executePath(), null, { body: { message: 'Hello' } })
     expect((await post(`/api/v1/executions/${body.executionId}/cancel`, newKey())).status).toBe(400)
@@ -707,7 +707,7 @@ describe('nothing is stored', () => {
     expect([later.status, isReplay(later)]).toEqual([200, false])
   })
 
-  test('of an internal failure, whose effect is undone, and the retry succeeds', async () => {
+  test('nothing is stored of an internal failure, whose effect is undone, and the retry succeeds', async () => {
     const before = await records()
     const tasks = await lab.db.task.count()
     await createTrigger(lab.db, {
@@ -770,7 +770,7 @@ describe('execute with a key', () => {
     expect((await late.rest()).slice(1)).toEqual(one)
   })
 
-  test('whose run was cancelled repeats that outcome', async () => {
+  test('execute with a key whose run was cancelled repeats that outcome', async () => {
     const key = newKey()
     const body = { message: newKey() }
     lab.model.script({ tokens: ['one '], end: 'hang' })
@@ -787,7 +787,7 @@ describe('execute with a key', () => {
     expect(await lab.db.execution.count({ where: { message: body.message } })).toBe(1)
   })
 
-  test('whose run failed starts a new one, once for ten concurrent retries', async () => {
+  test('execute with a key whose run failed starts a new one, once for ten concurrent retries', async () => {
     const key = newKey()
     const body = { message: newKey() }
     lab.model.script({ error: { status: 500 } })
@@ -802,7 +802,7 @@ describe('execute with a key', () => {
     expect([again.body.executionId, isReplay(again)]).toEqual([rows[1]!.id, true])
   })
 
-  test('and onBusy interrupt, 20 times at once, interrupts earlier runs and never its own', async () => {
+  test('20 executes with one key and onBusy interrupt interrupt earlier runs and never their own', async () => {
     for (let round = 0; round < 5; round++) {
       const { sessionId } = await conversation()
       lab.model.script({ tokens: ['one '], end: 'hang' })
@@ -818,7 +818,7 @@ describe('execute with a key', () => {
     }
   })
 
-  test('and onBusy reject, 20 times at once, runs once, and every repetition joins the run', async () => {
+  test('20 executes with one key and onBusy reject run once, and every repetition joins the run', async () => {
     const { sessionId } = await conversation()
     const key = newKey()
     const body = { message: 'alone', sessionId, onBusy: 'reject' }
@@ -849,7 +849,7 @@ describe('execute with a key', () => {
 })
 
 describe('a request in progress outside a transaction', () => {
-  test('beyond its minute does not take the answer of its successor', async () => {
+  test('a request in progress beyond its minute does not take the answer of its successor', async () => {
     const { deps } = lab.server.service
     const once = (effect: () => Promise<{ by: string }>) =>
       idempotentLease(
@@ -899,7 +899,7 @@ describe('a request in progress outside a transaction', () => {
     expect(isReplay(await post(path, key))).toBe(true)
   })
 
-  test('beyond its lease is undone if a repetition has started meanwhile', async () => {
+  test('a request beyond its lease is undone if a repetition has started meanwhile', async () => {
     const { deps } = lab.server.service
     const idempotency = () => ({ key: newKey(), method: 'POST', path: '/', replayed: false })
     const held = idempotency()
@@ -944,7 +944,7 @@ describe('a request in progress outside a transaction', () => {
     expect(isReplay(await post(path, key))).toBe(true)
   })
 
-  test('whose process died may be repeated after a minute, and gets an equal answer', async () => {
+  test('a request whose process died may be repeated after a minute, and gets an equal answer', async () => {
     const key = newKey()
     const id = await hangingRun()
     const path = `/api/v1/executions/${id}/cancel`

@@ -31,7 +31,7 @@ describe('the proxy of an address', () => {
     ['http://[::1]:80', { ...both, NO_PROXY: '::1' }, null],
     ['http://[fd00::1]', { ...both, NO_PROXY: 'fd00::/8' }, null],
     ['http://[::1]:81', { ...both, NO_PROXY: '[::1]:80' }, 'http://plain:1'],
-  ])('for %s with %j is %s', (url, settings, proxy) => {
+  ])('the proxy of an address for %s with %j is %s', (url, settings, proxy) => {
     expect(createProxyFor(settings)(url)).toBe(proxy)
   })
 })
@@ -81,12 +81,15 @@ describe('a request through a proxy', () => {
   it.each([
     [{ refuse: 403 }, /^The proxy 127\.0\.0\.1:\d+ did not connect: it answered with the status 403$/],
     [{ user: 'ann:secret' }, /^The proxy 127\.0\.0\.1:\d+ did not connect: it answered with the status 407$/],
-  ])('that it refuses (%j) fails with a cause that names the proxy, without its password', async (options, cause) => {
-    await using proxy = await startHttpProxy(options)
-    const network = openNetwork({ proxyFor: () => proxy.url.replace('secret', 'wrong') })
-    expect((await causeOf(network.fetch('https://secure.example'))).message).toMatch(cause)
-    await network.close()
-  })
+  ])(
+    'a request that its proxy refuses (%j) fails, and names the proxy without its password',
+    async (options, cause) => {
+      await using proxy = await startHttpProxy(options)
+      const network = openNetwork({ proxyFor: () => proxy.url.replace('secret', 'wrong') })
+      expect((await causeOf(network.fetch('https://secure.example'))).message).toMatch(cause)
+      await network.close()
+    },
+  )
 
   it('fails with a cause that names the proxy if the proxy is down', async () => {
     const network = openNetwork({ proxyFor: () => 'http://127.0.0.1:9' })
@@ -108,7 +111,7 @@ describe('a guarded request through a proxy', () => {
   })
 
   it.each(['https://secure.example/', 'http://secure.example/'])(
-    'to %s asks the proxy for the checked address, not for the name',
+    'a guarded request to %s asks the proxy for the checked address, not for the name',
     async (url) => {
       await using model = await startModelServer()
       await using server = await startSecureServer()
@@ -131,7 +134,7 @@ describe('a guarded request through a proxy', () => {
   )
 
   it.each(['https://inside.example/', 'https://10.0.0.1/', 'http://10.0.0.1/'])(
-    'to %s, which stands for a forbidden address, never reaches the proxy',
+    'a guarded request to %s, which stands for a forbidden address, never reaches the proxy',
     async (url) => {
       await using proxy = await startHttpProxy()
       const network = openNetwork({ proxyFor: () => proxy.url, guard: standsFor('10.0.0.1') })

@@ -6,13 +6,13 @@ const TIMERS = [
 ] as const
 
 describe('a setting', () => {
-  it.each(TIMERS)('of a timer is at most the longest possible timer: %s', (name) => {
+  it.each(TIMERS)('a setting of a timer is at most the longest possible timer: %s', (name) => {
     expect(readSettings({ [name]: '2147483' })).toMatchObject({ [name]: 2_147_483_000 })
     expect(() => readSettings({ [name]: '2592000' })).toThrow(`  ${name}: must be at most 2147483 seconds`)
   })
 
   it.each(['APPROVAL_TIMEOUT', 'QUEUE_TIMEOUT'])(
-    'of a date may lie far ahead within representable dates: %s',
+    'a setting of a date may lie far ahead within representable dates: %s',
     (name) => {
       expect(readSettings({ [name]: '2592000' })).toMatchObject({ [name]: 2_592_000_000 })
       expect(() => readSettings({ [name]: '1e12' })).toThrow(`  ${name}: must be at most 3153600000 seconds`)
@@ -25,16 +25,16 @@ describe('a setting', () => {
     ['MAX_PENDING_RUNS', '3000000000'],
     ['EVENT_RETENTION_DAYS', '1e9'],
     ['AUDIT_RETENTION_DAYS', '1e9'],
-  ])('of a number is at most the largest number of the databases: %s', (name, value) => {
+  ])('a setting of a number is at most the largest number of the databases: %s', (name, value) => {
     expect(() => readSettings({ [name]: value })).toThrow(`  ${name}: `)
   })
 
-  it('with a value below its limit is refused with that limit', () => {
+  it('a setting with a value below its limit is refused with that limit', () => {
     const message = 'Invalid configuration:\n  DRAIN_TIMEOUT: Expected more than 0'
     expect(() => readSettings({ DRAIN_TIMEOUT: '0' })).toThrow(message)
   })
 
-  it('of an address without its scheme is refused with what is missing', () => {
+  it('a setting of an address without its scheme is refused with what is missing', () => {
     const message = 'OPENAI_BASE_URL: must be an address that begins with https:// or http://'
     expect(() => readSettings({ OPENAI_BASE_URL: 'localhost:11434/v1' })).toThrow(message)
     expect(() => readSettings({ OPENAI_BASE_URL: 'models.example.com/v1' })).toThrow(message)
@@ -45,14 +45,14 @@ describe('a setting', () => {
     expect([settings.LOG_LEVEL, settings.MAIL_FROM, settings.DATA_DIR]).toEqual(['warn', undefined, '"a b'])
   })
 
-  it('of words is read in any case', () => {
+  it('a setting of words is read in any case', () => {
     const settings = readSettings({ LOG_LEVEL: 'WARN', ALLOW_PRIVATE_NETWORK: 'True' })
     expect([settings.LOG_LEVEL, settings.ALLOW_PRIVATE_NETWORK]).toEqual(['warn', true])
     expect(() => readSettings({ LOG_LEVEL: 'verbose' })).toThrow('LOG_LEVEL: Expected one of: trace, debug')
     expect(() => readSettings({ TOOL_TIMEOUT: '2m' })).toThrow('TOOL_TIMEOUT: must be a number of seconds')
   })
 
-  it('of a duration is in whole milliseconds', () => {
+  it('a setting of a duration is in whole milliseconds', () => {
     expect(readSettings({ TOOL_TIMEOUT: '2.01', APPROVAL_TIMEOUT: '1.0005', DRAIN_TIMEOUT: '0.00001' })).toMatchObject({
       TOOL_TIMEOUT: 2_010,
       APPROVAL_TIMEOUT: 1_001,
@@ -74,7 +74,7 @@ describe('a setting', () => {
     expect(() => readSettings(env)).toThrow(message)
   })
 
-  it('that is invalid does not hide combinations of others that cannot work', () => {
+  it('a setting that is invalid does not hide combinations of others that cannot work', () => {
     const env = { ROLE: 'worker', S3_ACCESS_KEY_ID: 'a', OIDC_CLIENT_ID: 'x', SEARCH_PROVIDER: 'brave', PORT: 'many' }
     const message = `Invalid configuration:
   PORT: Expected number
@@ -85,7 +85,7 @@ describe('a setting', () => {
     expect(() => readSettings(env)).toThrow(message)
   })
 
-  it('that is invalid is not judged together with others', () => {
+  it('a setting that is invalid is not judged together with others', () => {
     const env = { ROLE: 'api', DATABASE_URL: 'mysql://db/muster', COMPATIBLE_PROVIDERS: '[]]', DEFAULT_MODEL: 'a/b' }
     const read = () => readSettings(env)
     expect(read).toThrow('  DATABASE_URL: must begin with')
@@ -97,13 +97,13 @@ describe('a setting', () => {
     expect(readSettings(env).OIDC_ALLOWED_DOMAINS).toEqual(['a.example', 'b.example'])
   })
 
-  it.each(['', ' ', ' \t'])('that is empty or blank counts as absent: %j', (blank) => {
+  it.each(['', ' ', ' \t'])('a setting that is empty or blank counts as absent: %j', (blank) => {
     const names = ['PORT', 'MEDIA_QUOTA', 'SHUTDOWN_DELAY', 'MAX_PENDING_RUNS', 'PUBLIC_URL', 'NODE_ENV']
     expect(readSettings(Object.fromEntries(names.map((name) => [name, blank])))).toEqual(readSettings({}))
   })
 
   it.each(['https://a.b/', 'https://a.b/c', 'foo bar', 'a.b', 'https://A.b', 'https://a.b:443', 'https://x, null'])(
-    'of an origin that no browser would send is refused: %s',
+    'a setting of an origin that no browser would send is refused: %s',
     (origins) => {
       expect(() => readSettings({ CORS_ORIGINS: origins })).toThrow('  CORS_ORIGINS: must be *, or origins')
     },
@@ -115,12 +115,12 @@ describe('a setting', () => {
     'http://localhost:5173, https://xn--bcher-kva.de',
     'http://[::1]:1',
     'capacitor://localhost',
-  ])('of an origin as browsers send it is accepted: %s', (origins) => {
+  ])('a setting of an origin as browsers send it is accepted: %s', (origins) => {
     expect(readSettings({ CORS_ORIGINS: origins }).CORS_ORIGINS).toEqual(origins.split(', '))
   })
 
   it.each(['https://a.b/?q', 'https://a.b/?q#f', 'https://a.b/#f', 'https://a.b?'])(
-    'of the public address is one that paths can be appended to: %s',
+    'a setting of the public address is one that paths can be appended to: %s',
     (url) => {
       expect(() => readSettings({ PUBLIC_URL: url })).toThrow('  PUBLIC_URL: must end before any ? or #')
     },
@@ -134,7 +134,7 @@ describe('a setting', () => {
     ['file:///sesame.db?mode=ro', 'must end before any ?'],
     ['file:///sesame#1/muster.db', 'must end before any ?'],
     ['mysql://ada:sesame@localhost/muster', 'must begin with file: or postgresql://'],
-  ])('of an invalid database address is refused without showing it: %s', (url, message) => {
+  ])('a setting of an invalid database address is refused without showing it: %s', (url, message) => {
     const read = () => readSettings({ DATABASE_URL: url, ENCRYPTION_KEY: Buffer.alloc(32).toString('base64') })
     expect(read).toThrow(`  DATABASE_URL: ${message}`)
     expect(read).not.toThrow(/ses/)
@@ -144,23 +144,23 @@ describe('a setting', () => {
     'smtps://ada:12#4@mail.example.com',
     'smtp://ada:1/2@mail.example.com',
     'smtp://ada:pa?ss@mail.example.com',
-  ])('of a mail server with an unescaped password, which names another host, is refused: %s', (url) => {
+  ])('a mail server with an unescaped password, which names another host, is refused: %s', (url) => {
     expect(() => readSettings({ SMTP_URL: url })).toThrow('in the password as %23 %2F %3F')
   })
 
-  it('of a mail server may have an address as its user', () => {
+  it('a setting of a mail server may have an address as its user', () => {
     const url = 'smtp://ada@example.com:12%234@mail.example.com:587/?tls.rejectUnauthorized=false'
     expect(readSettings({ SMTP_URL: url }).SMTP_URL).toBe(url)
   })
 
-  it('of a database address may name the schema of the tables', () => {
+  it('a setting of a database address may name the schema of the tables', () => {
     const url = 'postgresql://ada@localhost/muster?schema=public'
     const ENCRYPTION_KEY = Buffer.alloc(32).toString('base64')
     expect(readSettings({ DATABASE_URL: url, ENCRYPTION_KEY }).DATABASE_URL).toBe(url)
   })
 
   it.each(['nope', 'nope/x', 'anthropic/', '/', 'offline/other', 'google/../x'])(
-    'of a default model without a provider is refused without showing it: %s',
+    'a setting of a default model without a provider is refused without showing it: %s',
     (name) => {
       const read = () => readSettings({ DEFAULT_MODEL: name, ANTHROPIC_API_KEY: 'a' })
       expect(read).toThrow(
@@ -174,7 +174,7 @@ describe('a setting', () => {
     [{ DEFAULT_MODEL: 'compatible/x' }],
     [{ DEFAULT_MODEL: 'openai/x', ANTHROPIC_API_KEY: 'a' }],
     [{ DEFAULT_MODEL: 'nope', OPENAI_BASE_URL: 'http://localhost/v1' }],
-  ])('of a default model may be one without a key: %j', (env) => {
+  ])('a setting of a default model may be one without a key: %j', (env) => {
     expect(readSettings(env)).toMatchObject(env)
   })
 
@@ -200,13 +200,16 @@ describe('a setting', () => {
       '[{"name": "a", "baseUrl": "https://a.example"}, {"name": "a", "baseUrl": "https://b.example"}]',
       'must have different names',
     ],
-  ])('of a provider or proxy is refused with its name and reason, and hidden: %s=%s', (name, value, message) => {
-    const read = () => readSettings({ [name]: value })
-    expect(read).toThrow(new RegExp(`^ {2}${name}\\b.*${RegExp.escape(message)}`, 'm'))
-    expect(read).not.toThrow(/s[eé]s ?ame|ses$/m)
-  })
+  ])(
+    'a setting of a provider or proxy is refused with its name and reason, and hidden: %s=%s',
+    (name, value, message) => {
+      const read = () => readSettings({ [name]: value })
+      expect(read).toThrow(new RegExp(`^ {2}${name}\\b.*${RegExp.escape(message)}`, 'm'))
+      expect(read).not.toThrow(/s[eé]s ?ame|ses$/m)
+    },
+  )
 
-  it('for the command line alone stops no server', () => {
+  it('a setting for the command line alone stops no server', () => {
     expect(() => readSettings({ NEW_ENCRYPTION_KEY: 'zz' })).not.toThrow()
     expect(() => readSettings({ ENCRYPTION_KEY: 'zz' })).toThrow('  ENCRYPTION_KEY: must be 32 bytes in base64')
   })

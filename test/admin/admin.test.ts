@@ -114,7 +114,7 @@ test('organizations and users are listed, with members, roles and passwords', as
 })
 
 describe('organizations', () => {
-  test('with the same name get different slugs', async () => {
+  test('organizations with the same name get different slugs', async () => {
     const first = await json('org', 'create', ' Café & Söhne ')
     const second = await json('org', 'create', 'Café & Söhne')
     expect(first.organization).toMatchObject({ name: 'Café & Söhne', slug: 'cafe-sohne' })
@@ -128,30 +128,33 @@ describe('organizations', () => {
     )
   })
 
-  test.each(['NFC', 'NFD'])('with a Hangul slug are found by it, typed and stored in either form: %s', async (form) => {
-    const name = `한국 연구소 ${form}`
-    const slug = `한국-연구소-${form.toLowerCase()}`
-    const { organization } = await json('org', 'create', name)
-    expect(organization.slug).toBe(slug)
-    await server.service.deps.db.organization.update({
-      where: { id: organization.id },
-      data: { slug: slug.normalize(form) },
-    })
-    for (const typed of [slug, slug.normalize('NFD')]) {
-      const added = await json('user', 'add', 'kim@example.com', '--org', typed, '--role', 'owner')
-      expect(added.organization.id).toBe(organization.id)
-      const twin = await run('org', 'create', 'Twin', '--slug', typed)
-      expect(twin).toEqual(failed(`The slug ${slug} is taken. Give another with --slug.`))
-    }
-    expect((await json('org', 'create', name)).organization.slug).toBe(`${slug}-2`)
-    expect((await json('org', 'create', 'Other', '--slug', `${slug.normalize('NFD')}-3`)).organization.slug).toBe(
-      `${slug}-3`,
-    )
-  })
+  test.each(['NFC', 'NFD'])(
+    'organizations with a Hangul slug are found by it, typed and stored in either form: %s',
+    async (form) => {
+      const name = `한국 연구소 ${form}`
+      const slug = `한국-연구소-${form.toLowerCase()}`
+      const { organization } = await json('org', 'create', name)
+      expect(organization.slug).toBe(slug)
+      await server.service.deps.db.organization.update({
+        where: { id: organization.id },
+        data: { slug: slug.normalize(form) },
+      })
+      for (const typed of [slug, slug.normalize('NFD')]) {
+        const added = await json('user', 'add', 'kim@example.com', '--org', typed, '--role', 'owner')
+        expect(added.organization.id).toBe(organization.id)
+        const twin = await run('org', 'create', 'Twin', '--slug', typed)
+        expect(twin).toEqual(failed(`The slug ${slug} is taken. Give another with --slug.`))
+      }
+      expect((await json('org', 'create', name)).organization.slug).toBe(`${slug}-2`)
+      expect((await json('org', 'create', 'Other', '--slug', `${slug.normalize('NFD')}-3`)).organization.slug).toBe(
+        `${slug}-3`,
+      )
+    },
+  )
 })
 
 describe('users', () => {
-  test('who are added again get the new role, and stay one user in all organizations', async () => {
+  test('users who are added again get the new role, and stay one user in all organizations', async () => {
     const [one, two] = [await createOrganization('Roles'), await createOrganization('Other roles')]
     const first = await json('user', 'add', 'Ada@Example.com', '--org', one.slug, '--role', 'member')
     const second = await json('user', 'add', 'ada@example.com', '--org', one.slug, '--role', 'admin')
@@ -161,7 +164,7 @@ describe('users', () => {
     expect(third.user).toEqual(first.user)
   })
 
-  test('who were removed and added again do not regain their tokens', async () => {
+  test('users who were removed and added again do not regain their tokens', async () => {
     const { slug } = await createOrganization('Again')
     await json('user', 'add', 'eve@example.com', '--org', slug, '--role', 'member')
     const { id } = await json('token', 'create', '--user', 'eve@example.com', '--org', slug, '--name', 'old')
@@ -174,14 +177,14 @@ describe('users', () => {
     expect(await revoked()).not.toBe(null)
   })
 
-  test('who are the last owner keep their role and membership', async () => {
+  test('users who are the last owner keep their role and membership', async () => {
     const { slug } = await createOrganization('Owned')
     const refused = failed('An organization needs an owner. Make another member an owner first.')
     expect(await run('user', 'remove', `owner@${slug}`, '--org', slug)).toEqual(refused)
     expect(await run('user', 'add', `owner@${slug}`, '--org', slug, '--role', 'admin')).toEqual(refused)
   })
 
-  test('who own an organization together cannot both be removed at once', async () => {
+  test('users who own an organization together cannot both be removed at once', async () => {
     const { slug } = await createOrganization('Twice owned')
     await json('user', 'add', `second@${slug}`, '--org', slug, '--role', 'owner')
     const removals = await Promise.all(
@@ -190,7 +193,7 @@ describe('users', () => {
     expect(removals.map(({ code }) => code).sort()).toEqual([0, 1])
   })
 
-  test('who are removed lose their open tasks, and keep their completed ones', async () => {
+  test('users who are removed lose their open tasks, and keep their completed ones', async () => {
     const { slug } = await createOrganization('Tasks')
     const { user } = await json('user', 'add', 'worker@example.com', '--org', slug, '--role', 'member')
     const { token } = await json('token', 'create', '--user', `owner@${slug}`, '--org', slug, '--name', 'x')
@@ -215,7 +218,7 @@ describe('users', () => {
     )
   })
 
-  test('who are removed lose only this organization', async () => {
+  test('users who are removed lose only this organization', async () => {
     const [one, two] = [await createOrganization('Left'), await createOrganization('Kept')]
     const tokens = []
     for (const { slug } of [one, two]) {
@@ -265,14 +268,14 @@ describe('tokens', () => {
   test.each([
     ['2020-01-01', '2020-01-01T00:00:00.000Z'],
     ['2020-01-01T12:00:00+02:00', '2020-01-01T10:00:00.000Z'],
-  ])('with --expires-at %s are refused after that time', async (at, expiresAt) => {
+  ])('tokens with --expires-at %s are refused after that time', async (at, expiresAt) => {
     const answer = await json('token', 'create', ...owner, '--expires-at', at)
     expect(answer.expiresAt).toBe(expiresAt)
     const { status, body } = await request({ url: server.url, token: answer.token }, 'GET', '/api/v1/agents')
     expect([status, body.message]).toEqual([401, 'Token expired'])
   })
 
-  test('that are revoked are refused, and stay the same when revoked again', async () => {
+  test('tokens that are revoked are refused, and stay the same when revoked again', async () => {
     const { id, token } = await json('token', 'create', ...owner)
     const first = await json('token', 'revoke', id)
     expect(await json('token', 'revoke', id)).toEqual(first)
@@ -280,7 +283,7 @@ describe('tokens', () => {
     expect([status, body.message]).toEqual([401, 'Unauthorized. Invalid or expired token'])
   })
 
-  test('with hostile names send no control characters to a terminal', async () => {
+  test('tokens with hostile names send no control characters to a terminal', async () => {
     const { id } = await json('token', 'create', ...owner)
     await server.service.deps.db.token.update({ where: { id }, data: { name: 'a\x1b[2J\nb' } })
     const { out } = await run('token', 'list')
@@ -308,7 +311,7 @@ test('every change is in the audit log, by the operator', async () => {
 })
 
 describe('backups', () => {
-  test('made beside a writing server are whole: another server starts on one, with the same token', async () => {
+  test('a backup made beside a writing server starts another server, with the same token', async () => {
     await using folder = await createFolder()
     let writing = true
     const create = (name: string) =>
@@ -344,17 +347,20 @@ describe('backups', () => {
     expect(await readdir(folder.path)).toEqual(['backup.db'])
   })
 
-  test.skipIf(process.platform === 'win32')('without enough space leave nothing, and report the place', async () => {
-    await using folder = await createFolder()
-    const file = join(folder.path, 'backup.db')
-    const command = `ulimit -f 100 && exec "${process.execPath}" "${PROGRAM}" backup "${file}"`
-    const env = { ...process.env, DATA_DIR: server.folder }
-    const failure = await promisify(execFile)('bash', ['-c', command], { env }).catch((error) => error)
-    expect([failure.code, failure.stderr]).toEqual([1, `${file} cannot be written: disk I/O error\n`])
-    expect(await readdir(folder.path)).toEqual([])
-  })
+  test.skipIf(process.platform === 'win32')(
+    'backups without enough space leave nothing, and report the place',
+    async () => {
+      await using folder = await createFolder()
+      const file = join(folder.path, 'backup.db')
+      const command = `ulimit -f 100 && exec "${process.execPath}" "${PROGRAM}" backup "${file}"`
+      const env = { ...process.env, DATA_DIR: server.folder }
+      const failure = await promisify(execFile)('bash', ['-c', command], { env }).catch((error) => error)
+      expect([failure.code, failure.stderr]).toEqual([1, `${file} cannot be written: disk I/O error\n`])
+      expect(await readdir(folder.path)).toEqual([])
+    },
+  )
 
-  test('that are killed before their end lack their final name', async () => {
+  test('backups that are killed before their end lack their final name', async () => {
     await using folder = await createFolder()
     await json('backup', join(folder.path, 'muster.db'))
     const source = new Sqlite(join(folder.path, 'muster.db'))

@@ -218,7 +218,7 @@ describe('a copy of the database', () => {
     return folder
   }
 
-  test('that was paused is paused on PostgreSQL too, even before a server has started on it', async () => {
+  test('a paused copy is paused on PostgreSQL too, even before a server has started on it', async () => {
     const url = await postgres.createDatabase()
     await using folder = await createCopy((file) => file.pragma('user_version = -70000'))
     const { out, err } = await move(url, folder.path)
@@ -261,7 +261,7 @@ describe('a copy of the database', () => {
 })
 
 describe('nothing is copied', () => {
-  test('while a server uses the file', async () => {
+  test('nothing is copied while a server uses the file', async () => {
     await using server = await startServer()
     const url = await postgres.createDatabase()
     const { code, err } = await move(url, server.folder)
@@ -273,7 +273,7 @@ describe('nothing is copied', () => {
     ).toEqual([])
   })
 
-  test('into a database with other content, which stays unchanged', async () => {
+  test('nothing is copied into a database with other content, which stays unchanged', async () => {
     const url = await postgres.createDatabase()
     await sql(url, 'CREATE TABLE "theirs" ("id" int)')
     const { code, err } = await move(url)
@@ -281,7 +281,7 @@ describe('nothing is copied', () => {
     expect(await sql(url, 'SELECT to_regclass(\'"Installation"\') AS found')).toEqual([{ found: null }])
   })
 
-  test('from a file of an earlier version', async () => {
+  test('nothing is copied from a file of an earlier version', async () => {
     const url = await postgres.createDatabase()
     await using folder = await createFolder()
     const file = join(folder.path, 'muster.db')
@@ -295,7 +295,7 @@ describe('nothing is copied', () => {
     expect([code, err]).toEqual([1, expect.stringContaining('Start the server once to migrate it')])
   })
 
-  test('when a row arrives changed', async () => {
+  test('nothing is copied when a row arrives changed', async () => {
     const url = await postgres.createDatabase()
     await migratePostgresql(url)
     await sql(url, `CREATE RULE change AS ON INSERT TO "Mission" DO ALSO UPDATE "Mission" SET title = title || '!'`)
@@ -307,7 +307,7 @@ describe('nothing is copied', () => {
     await expectEmpty(url)
   })
 
-  test('when a row has a dangling reference, or a value that PostgreSQL cannot store', async () => {
+  test('nothing is copied if a row has a dangling reference, or a value that PostgreSQL rejects', async () => {
     const url = await postgres.createDatabase()
     await using folder = await createFolder()
     const file = join(folder.path, 'muster.db')

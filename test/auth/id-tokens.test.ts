@@ -100,7 +100,7 @@ describe('a subject', () => {
     ['an address that looks like a known one (U+212A)', { email: '\u212Anown@example.com', email_verified: true }],
     ['an unknown address', { email: 'nobody@example.com', email_verified: true }],
     ['an address that is no text', { email: ['known@example.com'], email_verified: true }],
-  ])('with %s is linked to no user', async (_, claims) => {
+  ])('a subject with %s is linked to no user', async (_, claims) => {
     const { organizationId, userId } = await server.member({ email: 'known@example.com' })
     const token = await oidc.sign(claimsOf('unlinked', { ...claims }))
     expectError(await usage(token, organizationId), 401, INVALID)
@@ -237,7 +237,7 @@ describe('an ID token', () => {
     ['no JSON', () => 'AAAA.BBBB.CCCC'],
     ['6 KiB', () => `${'A'.repeat(2000)}.${'B'.repeat(2000)}.${'C'.repeat(2000)}`],
     ['a prefix of ours', (claims) => oidc.sign(claims).then((token) => `mst_${token}`)],
-  ])('with %s is refused', async (_, forge) => {
+  ])('an ID token with %s is refused', async (_, forge) => {
     const token = await forge(claimsOf(member.sub), oidc.key)
     expectError(await usage(token, member.organizationId), 401, INVALID)
   })
@@ -259,7 +259,7 @@ describe('an ID token', () => {
     expectError(await usage(token, member.organizationId), 401, INVALID)
   })
 
-  it('for two audiences is accepted when this service is the authorized party', async () => {
+  it('an ID token for two audiences is accepted when this service is the authorized party', async () => {
     const token = await oidc.sign(claimsOf(member.sub, { aud: ['another', AUDIENCE], azp: AUDIENCE }))
     expect((await usage(token, member.organizationId)).status).toBe(200)
   })
@@ -518,7 +518,7 @@ describe('the keys of the provider', () => {
       await expect(verify({ iss: OIDC_ISSUER })).rejects.toThrow(INVALID)
     })
 
-    it('without discovery are refused with both spellings in the log, not with a 503', async () => {
+    it('an issuer that differs by a trailing slash is refused with both spellings in the log', async () => {
       const OIDC_ISSUER = `${oidc.issuer}/`
       idTokens = create({ OIDC_ISSUER, OIDC_JWKS_URL: `${oidc.issuer}/jwks` })
       warned.length = 0
@@ -597,7 +597,7 @@ describe('the keys of the provider', () => {
         res.end(JSON.stringify(url === '/jwks' ? keys : document))
       },
     ],
-  ])('of a provider that %s cause a 503, and can be fetched later', async (_, broken) => {
+  ])('keys of a provider that %s cause a 503, and can be fetched later', async (_, broken) => {
     oidc.broken = broken
     await expect(verify()).rejects.toMatchObject({ status: 503, detail: expect.stringContaining('identity provider') })
     oidc.broken = null

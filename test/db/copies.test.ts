@@ -70,7 +70,7 @@ async function crash(place: Place, crashed: Place) {
 }
 
 describe('a backup', () => {
-  it('restored beside an old log starts whole and paused, with the log set aside', async () => {
+  it('a backup restored beside an old log starts whole and paused, with the log set aside', async () => {
     await using place = await createPlace()
     await using crashed = await createPlace()
     const { token, backup } = await crash(place, crashed)

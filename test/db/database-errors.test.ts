@@ -173,25 +173,28 @@ describe('an encrypted connection to PostgreSQL', () => {
   test.each([
     ['certificate of an unknown authority', () => createCertificate('localhost'), 'DEPTH_ZERO_SELF_SIGNED_CERT'],
     ['offer of encryption missing', () => null, 'TlsConnectionError'],
-  ])('that fails counts as unavailability, and says what to set: %s', async (_, certificate, code) => {
-    await using greeter = await startGreeter(certificate())
-    const url = `${greeter.url}?sslmode=verify-full`
-    const codes: string[] = []
-    const adapter = await postgresqlAdapter(url, 1, { onFailure: (each) => codes.push(each) })
-    const connected = await adapter.connect()
-    const errors = [
-      await failure(openDatabase({ DATABASE_URL: url, DATA_DIR: '', DATABASE_POOL_SIZE: 1 })),
-      await failure(adapter.begin().then(({ runner }) => runner.rows({ sql: 'SELECT 1', args: [] }, false))),
-      await failure(connected.queryRaw({ sql: 'SELECT 1', args: [], argTypes: [] })),
-    ]
-    await connected.dispose()
-    expect(errors.map(isUnavailable)).toEqual([true, true, true])
-    expect(errors.map((error) => troubleIn(error)?.name)).toEqual(['tls', 'tls', 'tls'])
-    expect(codes[0]).toBe(code)
-    expect(explain(errors[0], { DATABASE_URL: url })).toMatch(/^Muster cannot start\. .*sslmode in DATABASE_URL\.$/)
-  })
+  ])(
+    'an encrypted connection that fails counts as unavailability, and says what to set: %s',
+    async (_, certificate, code) => {
+      await using greeter = await startGreeter(certificate())
+      const url = `${greeter.url}?sslmode=verify-full`
+      const codes: string[] = []
+      const adapter = await postgresqlAdapter(url, 1, { onFailure: (each) => codes.push(each) })
+      const connected = await adapter.connect()
+      const errors = [
+        await failure(openDatabase({ DATABASE_URL: url, DATA_DIR: '', DATABASE_POOL_SIZE: 1 })),
+        await failure(adapter.begin().then(({ runner }) => runner.rows({ sql: 'SELECT 1', args: [] }, false))),
+        await failure(connected.queryRaw({ sql: 'SELECT 1', args: [], argTypes: [] })),
+      ]
+      await connected.dispose()
+      expect(errors.map(isUnavailable)).toEqual([true, true, true])
+      expect(errors.map((error) => troubleIn(error)?.name)).toEqual(['tls', 'tls', 'tls'])
+      expect(codes[0]).toBe(code)
+      expect(explain(errors[0], { DATABASE_URL: url })).toMatch(/^Muster cannot start\. .*sslmode in DATABASE_URL\.$/)
+    },
+  )
 
-  test('that PostgreSQL demands is named by the setting that adds it', async () => {
+  test('an encrypted connection that PostgreSQL demands is named by the setting that adds it', async () => {
     await using greeter = await startGreeter(null)
     const error = await failure(openDatabase({ DATABASE_URL: greeter.url, DATA_DIR: '', DATABASE_POOL_SIZE: 1 }))
     expect((error as Error).message).toMatch(/no encryption\. If .* add sslmode=require to DATABASE_URL$/)

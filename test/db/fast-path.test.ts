@@ -178,7 +178,7 @@ describe('a call that concerns one table', () => {
     expect(simple).toBeGreaterThan(times(130))
   })
 
-  it('with a byte budget ends one row after the row that exceeds the budget', async () => {
+  it('a call with a byte budget ends one row after the row that exceeds the budget', async () => {
     /** Measures as the database does: PostgreSQL in bytes, SQLite in characters. */
     const lengthOf = (row: object) =>
       Object.values(row)

@@ -92,7 +92,7 @@ describe('a guide', () => {
     expect(out).not.toContain('"errors":')
   })
 
-  test('about Python has a program that streams a run', async () => {
+  test('a guide about Python has a program that streams a run', async () => {
     await using folder = await createFolder()
     await using server = await startServer()
     const [program = ''] = samples(read('docs', 'guides', 'python-and-curl.md'), 'python')
@@ -101,7 +101,7 @@ describe('a guide', () => {
     expect(out).toMatch(/You said: Hello\ncompleted\n$/)
   })
 
-  test('about the typed client has a program that streams a run and sends much at once', async () => {
+  test('a guide about the typed client has a program that streams a run and sends much at once', async () => {
     await using folder = await createFolder()
     await using server = await startServer()
     const [client = ''] = samples(read('docs', 'guides', 'typed-client.md'), 'ts')
@@ -115,7 +115,7 @@ await Promise.all(Array.from({ length: 8 }, () => muster.agents.execute.mutate(l
     expect(out).toMatch(/Hello[\s\S]*\d+ tokens\n/)
   })
 
-  test('about front ends has a function that rejoins a run after a lost connection and a restart', async () => {
+  test('a guide about front ends rejoins a run after a lost connection and a restart', async () => {
     await using folder = await createFolder()
     await using server = await startServer()
     const call = async (path: string, body?: object) => {
@@ -159,13 +159,13 @@ console.log(JSON.stringify({ calls, text, ends: [types.at(0), types.at(-1)] }))`
     expect((await call('/executions')).executions).toHaveLength(1)
   })
 
-  test('about operating has a command that prints a well-formed BOOTSTRAP_TOKEN', async () => {
+  test('a guide about operating has a command that prints a well-formed BOOTSTRAP_TOKEN', async () => {
     const command = samples(read('docs', 'guides', 'operating.md'), 'sh').find((text) => text.includes('newToken'))
     const out = await paste(command ?? '', ROOT)
     expect(isWellFormed(out.trim(), 'mst')).toBe(true)
   })
 
-  test('about operating has a tour of the command line whose every line succeeds', async () => {
+  test('a guide about operating has a tour of the command line whose every line succeeds', async () => {
     await using server = await startServer()
     const tour = samples(read('docs', 'guides', 'operating.md'), 'sh').find((text) => text.includes('org create'))
     const lines = tour?.trim().split('\n') ?? []

@@ -193,7 +193,7 @@ describe('SIGTERM', () => {
     expect(await violations(subject.db)).toEqual([])
   })
 
-  test('without work ends at once, even if clients hold idle connections', async () => {
+  test('SIGTERM without work ends at once, even if clients hold idle connections', async () => {
     await execute(subject, { message: 'Hello' })
     const { code, err } = await subject.kill('SIGTERM')
     expect([code, err]).toEqual([0, ''])

@@ -261,7 +261,7 @@ describe('a refusal that names a parameter', () => {
 })
 
 describe('settings', () => {
-  test('of a call win over those of the agent, key by key, and reach the request', async () => {
+  test('settings of a call win over those of the agent, key by key, and reach the request', async () => {
     const agent = { temperature: 0.1, topP: 0.5, providerOptions: { compatible: { top_k: 5, model: 'other', n: 2 } } }
     const call = { temperature: 0.9, seed: 7, stopSequences: ['END'], reasoningEffort: 'low', maxOutputTokens: 50 }
     const { requests, execution } = await run({ modelSettings: call }, { modelSettings: agent })
@@ -284,7 +284,7 @@ describe('settings', () => {
     [{ reasoningEffort: 'x' }, 'modelSettings.reasoningEffort'],
     [{ maxOutputTokens: 0 }, 'modelSettings.maxOutputTokens'],
     [{ max_tokens: 1 }, 'modelSettings.max_tokens'],
-  ])('like %j are refused with the name of the field', async (modelSettings, field) => {
+  ])('settings like %j are refused with the name of the field', async (modelSettings, field) => {
     const body = { message: 'Hello', modelSettings }
     const answer = await request(lab.server, 'POST', `/api/v1/agents/${lab.agentId}/execute`, { body })
     expect(answer.status).toBe(400)

@@ -124,7 +124,7 @@ describe('other files', () => {
     ])
   })
 
-  test('that are pictures in the space are shown to the model', async () => {
+  test('other files that are pictures in the space are shown to the model', async () => {
     await file('dot.png', PNG)
     const { requests } = await run({ files: ['dot.png'] })
     expect(requests[0]!.messages.at(-1)?.content).toMatchObject([
@@ -133,7 +133,7 @@ describe('other files', () => {
     ])
   })
 
-  test('that are PDF are named for compatible servers, and pictures are sent', async () => {
+  test('other files that are PDF are named for compatible servers, and pictures are sent', async () => {
     const mediaIds = [await media('a.pdf', PDF), await media('dot.png', PNG)]
     const { requests, execution } = await run({ mediaIds })
     const sent = JSON.stringify(requests[0]!.messages)
@@ -175,7 +175,7 @@ test.each([
 })
 
 describe('files of a space', () => {
-  test('that do not exist, or lie in another space, are refused', async () => {
+  test('files of a space that do not exist, or lie in another space, are refused', async () => {
     const other = (await call('POST', '/spaces', { name: 'Other' })).body.space.id
     await file('secret.txt', Buffer.from('x'), other)
     for (const path of ['none.txt', 'secret.txt']) {

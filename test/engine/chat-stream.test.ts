@@ -487,7 +487,7 @@ describe('reasoning', () => {
     )
 
   it.each(['reasoning_content', 'reasoning', 'thinking'])(
-    'in the field %s is separate from the text, and remembers its field',
+    'reasoning in the field %s is separate from the text, and remembers its field',
     (field) => {
       expect(read(chunk({ [field]: 'Hm' }), chunk({ [field]: '.' }), chunk({ content: 'Yes' }, 'stop'))).toMatchObject({
         reasoning: 'Hm.',
@@ -498,7 +498,7 @@ describe('reasoning', () => {
   )
 
   it.each([{ reasoning_content: 'Hm' }, { content: '<think>Hm</think>' }])(
-    'in a message behind its deltas is read once (%j)',
+    'reasoning in a message behind its deltas is read once (%j)',
     (thought) => {
       const message = { ...thought, tool_calls: [{ id: 'a', function: { name: 'add', arguments: '{}' } }] }
       const end = data({ choices: [{ delta: {}, message, finish_reason: 'tool_calls' }] })
@@ -510,7 +510,7 @@ describe('reasoning', () => {
     },
   )
 
-  it('in two fields at once is read once', () => {
+  it('reasoning in two fields at once is read once', () => {
     expect(read(chunk({ reasoning: 'Hm', reasoning_content: 'Hm' }, 'stop')).reasoning).toBe('Hm')
   })
 
@@ -529,7 +529,7 @@ describe('reasoning', () => {
     })
   })
 
-  it("that Gemini marks is separate from the text, and its mark is not the text's", () => {
+  it("reasoning that Gemini marks is separate from the text, and its mark is not the text's", () => {
     const thought = (content: string) => chunk({ content, extra_content: { google: { thought: true } } })
     const answer = chunk({ content: '</thought>Yes' }, 'stop')
     for (const pieces of [
@@ -546,7 +546,7 @@ describe('reasoning', () => {
     expect(kept(...pieces)).toEqual({ field: 'reasoning_text', reasoning_opaque: 'S' })
   })
 
-  it('in the parts of a content is stored whole (Mistral, Databricks)', () => {
+  it('reasoning in the parts of a content is stored whole (Mistral, Databricks)', () => {
     const thinking = (text: string, more = {}) => ({ type: 'thinking', thinking: [{ type: 'text', text }], ...more })
     const pieces = [thinking('H'), thinking('m'), thinking('.', { closed: true })]
     expect(kept(...pieces.map((part) => chunk({ content: [part] })), chunk({ content: 'Yes' }))).toEqual({
@@ -569,7 +569,7 @@ describe('reasoning', () => {
     ['<mm:think>', '</mm:think>'],
     ['<ifm|think>', '</ifm|think>'],
     ['<|channel|>analysis<|message|>', '<|end|><|start|>assistant<|channel|>final<|message|>'],
-  ])('between %s and %s at the start is separated, wherever the network cuts it', (open, close) => {
+  ])('reasoning between %s and %s at the start is separated, wherever the network cuts it', (open, close) => {
     const text = `\n${open}Hm < hm\n${close}\n\nYes, <think> is a tag`
     for (let size = 1; size <= text.length; size++) {
       const pieces = text.match(new RegExp(`[\\s\\S]{1,${size}}`, 'g')) ?? []
@@ -596,14 +596,14 @@ describe('reasoning', () => {
     expect([behind(1_000), behind(1_001)]).toEqual(['Hm', ''])
   })
 
-  it('without its closing tag is the whole reply', () => {
+  it('reasoning without its closing tag is the whole reply', () => {
     expect(read(chunk({ content: '<think>only ' }), chunk({ content: 'this' }, 'length'))).toMatchObject({
       reasoning: 'only this',
       text: '',
     })
   })
 
-  it('in tags is text if THINK_TAGS is false', () => {
+  it('reasoning in tags is text if THINK_TAGS is false', () => {
     const text = '<think>Hm</think>Yes'
     expect(summarize(partsOf([chunk({ content: text }, 'stop')], false))).toMatchObject({ reasoning: '', text })
   })
@@ -616,7 +616,7 @@ describe('reasoning', () => {
     ['Write </think> behind it', null],
     ['```\n</think>\n```', null],
     ['An analysis', null],
-  ])('without an opening tag in %j leaves %j', (text, answer) => {
+  ])('reasoning without an opening tag in %j leaves %j', (text, answer) => {
     const model = { splitReasoning: splitUnopened } as unknown as TextModel
     const reply = separateReasoning([{ type: 'text', text }], model)
     expect(reply.at(-1)).toEqual({ type: 'text', text: answer ?? text })

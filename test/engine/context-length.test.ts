@@ -212,7 +212,7 @@ describe('a refusal of a request that is too long', () => {
     ['Ollama', 500, 'no user query found in messages', null],
     ['gateway', 413, 'Payload Too Large', null],
     ['gateway', 400, 'token limit exceeded', null],
-  ])('of %s is understood: %i %s', (_, status, message, contextWindow) => {
+  ])('a refusal of %s for a request that is too long is understood: %i %s', (_, status, message, contextWindow) => {
     expect(failureOf(status, message)).toMatchObject({ kind: 'context_too_long', contextWindow })
   })
 

@@ -113,7 +113,7 @@ describe('with onDisconnect=cancel the end of a connection cancels the run and t
 })
 
 describe('without onDisconnect the end of a connection leaves the run alone', () => {
-  test('if it is a stream', async () => {
+  test('without onDisconnect the end of a connection leaves the run alone if it is a stream', async () => {
     const resume = Promise.withResolvers<void>()
     const asked = script({ tokens: ['one ', resume.promise, 'two'] })
     const body = { message: 'Hello', stream: true }

@@ -57,7 +57,7 @@ describe('the reason in an error body', () => {
     expect(failureOf(answered(400, body)).detail).toBe(`HTTP 400: ${reason}`)
   })
 
-  it('of FastAPI names the field, and never its input', () => {
+  it('the reason in an error body of FastAPI names the field, and never its input', () => {
     const complaint = {
       type: 'extra_forbidden',
       loc: ['body', 'x'],
@@ -77,7 +77,7 @@ describe('the reason in an error body', () => {
     }
   })
 
-  it('of a gateway is that of the named provider behind it', () => {
+  it('the reason in an error body of a gateway is that of the named provider behind it', () => {
     const metadata = { raw: JSON.stringify({ error: { message: reason } }), provider_name: 'Mistral' }
     const failure = failureOf(answered(400, { error: { message: 'Provider returned error', code: 400, metadata } }))
     expect(failure).toMatchObject({ detail: `HTTP 400: ${reason} (from Mistral)`, upstream: 'Mistral' })
@@ -99,7 +99,7 @@ describe('the reason in an error body', () => {
     [400, '{"error":{"mess', 'HTTP 400: Status 400'],
     [422, { detail: [{ input: 'the prompt' }] }, 'HTTP 422: Status 422'],
     [400, { request: { message: 'the prompt' } }, 'HTTP 400: Status 400'],
-  ])('with status %i and body %j is "%s"', (status, body, cause) => {
+  ])('the reason in an error body with status %i and body %j is "%s"', (status, body, cause) => {
     expect(failureOf(answered(status, body)).detail).toBe(cause)
   })
 
@@ -109,13 +109,13 @@ describe('the reason in an error body', () => {
     expect(failureOf(answered(400, `${'A'.repeat(64_000)} prompt is too long`)).kind).toBe('context_too_long')
   })
 
-  it('of a redirect names the status and the target without its query', () => {
+  it('the reason in a redirect names the status and the target without its query', () => {
     const { detail } = failureOf(answered(308, '', { location: 'https://other.example/v1/?token=abc' }))
     expect(detail).toContain('HTTP 308: Status 308, a redirect to https://other.example/v1/:')
     expect(detail).not.toContain('abc')
   })
 
-  it('inside a stream has the status that it states', () => {
+  it('the reason in an error body inside a stream has the status that it states', () => {
     expect(failureOf(new ReportedError({ code: 502, message: reason }))).toMatchObject({
       status: 502,
       detail: `HTTP 502: ${reason}`,
@@ -188,7 +188,7 @@ describe('the advice on a failure', () => {
       'Try again in 10 minutes, or choose another model',
     ],
     [answered(400, { error: 'Bad' }), null],
-  ])('of %o is "%s"', (error, advice) => {
+  ])('the advice on a failure of %o is "%s"', (error, advice) => {
     expect(adviceFor(failureOf(error), settings)).toEqual(advice)
   })
 
@@ -316,7 +316,7 @@ describe('the kind of a failure', () => {
     [403, 'Permission denied on resource models/gemini-x (or it may not exist).', '', 'auth'],
     [403, 'AI Gateway requires a valid credit card on file to service requests.', '', 'quota'],
     [400, 'max_completion_tokens: number of requested output tokens exceeds the limit 8192', '', 'refused'],
-  ])('with status %i, "%s" and code "%s" is %s', (status, message, code, kind) => {
+  ])('the kind of a failure with status %i, "%s" and code "%s" is %s', (status, message, code, kind) => {
     expect(failureOf(answered(status, { error: { message, code } })).kind).toBe(kind)
   })
 
@@ -338,7 +338,7 @@ describe('the kind of a failure', () => {
     ['This model does not support image input', 'image'],
     ['image input is not supported - hint: you may need to provide the mmproj', 'image'],
     ['registry.ollama.ai/library/gemma does not support tools', 'tools'],
-  ])('with the text "%s" is a refusal of %s', (message, field) => {
+  ])('the kind of a failure with the text "%s" is a refusal of %s', (message, field) => {
     expect(failureOf(answered(400, { error: { message } }))).toMatchObject({
       kind: 'unsupported',
       field,
@@ -350,11 +350,11 @@ describe('the kind of a failure', () => {
     ['Access token invalid or no longer valid', 'auth'],
     ['login fail: Please carry the API secret key in the request header', 'auth'],
     ['usage limit exceeded, 5-hour usage limit reached', 'rate_limit'],
-  ])('inside a stream, "%s" is %s', (message, kind) =>
+  ])('the kind of a failure inside a stream, "%s" is %s', (message, kind) =>
     expect(failureOf(new ReportedError({ error: { message } })).kind).toBe(kind),
   )
 
-  it('of a gateway that reached no server is retryable, also inside a stream', () => {
+  it('the failure of a gateway that reached no server is retryable, also inside a stream', () => {
     const error = new ReportedError('upstream connect error or disconnect/reset before headers')
     expect(failureOf(error)).toMatchObject({ kind: 'overloaded', retryable: true })
   })

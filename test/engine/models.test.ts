@@ -223,13 +223,13 @@ describe('an OpenAI-compatible server', () => {
     expect(request?.body).toMatchObject({ model: 'some-model', messages: [{ role: 'user', content: 'Hello' }] })
   })
 
-  it('without a key setting gets none', async () => {
+  it('an OpenAI-compatible server without a key setting gets none', async () => {
     await collect((await atServer().resolve(null)).model)
     expect(server.requests[0]?.headers.authorization).toBeUndefined()
     expect(server.listings[0]?.authorization).toBeUndefined()
   })
 
-  it('that reports no usage leaves it unknown', async () => {
+  it('an OpenAI-compatible server that reports no usage leaves it unknown', async () => {
     server.script({ tokens: 'Hello', usage: null })
     const { finish } = await collect((await atServer().resolve('m')).model)
     expect([finish?.usage.inputTokens.total, finish?.usage.outputTokens.total]).toEqual([undefined, undefined])
@@ -437,7 +437,7 @@ describe('the stream of an OpenAI-compatible server', () => {
     talker.close()
   })
 
-  it('of a refusal is read only in part', async () => {
+  it('the stream of a refusal is read only in part', async () => {
     server.script({ error: { status: 500, body: 'x'.repeat(4_000_000) } })
     const error = await failure((await atServer().resolve('m')).model)
     expect(error).toMatchObject({ statusCode: 500, isRetryable: false })
@@ -518,7 +518,7 @@ describe('the models of the server at OPENAI_BASE_URL', () => {
     expect(await given.defaultModel()).toBe('compatible/llama3')
   })
 
-  it('that cannot be reached cause a clear error', async () => {
+  it('models of a server at OPENAI_BASE_URL that cannot be reached cause a clear error', async () => {
     await server.close()
     const error = atServer().defaultModel()
     await expect(error).rejects.toThrow(ModelError)
@@ -527,7 +527,7 @@ describe('the models of the server at OPENAI_BASE_URL', () => {
     )
   })
 
-  it('that come late are used by runs, but pages do not wait for them', async () => {
+  it('models of a server that come late are used by runs, but pages do not wait for them', async () => {
     const { promise: asked, resolve: answer } = Promise.withResolvers<void>()
     const slow = createServer(async (_, response) => {
       await asked

@@ -153,7 +153,7 @@ describe('the schema of a tool', () => {
     })
   })
 
-  it('that refers to itself is unrolled, and one that is no object is dropped with a warning', () => {
+  it('a recursive schema is unrolled, and one that is no object is dropped with a warning', () => {
     const node = { type: 'object', properties: { child: { $ref: '#/$defs/node' }, name: { type: 'string' } } }
     const schema = fitted({ type: 'object', properties: { tree: { $ref: '#/$defs/node' } }, $defs: { node } })
     expect(schema.properties.tree.properties.child.properties.name).toEqual({ type: 'string' })

@@ -79,7 +79,7 @@ describe('a paused server', () => {
     expect(asked.filter((messages) => messages.includes('old'))).toEqual([])
   })
 
-  it('with PAUSED marks nothing, and its runs continue at a start without it, however late', async () => {
+  it('a server with PAUSED marks nothing, and its runs continue at a start without it', async () => {
     await using folder = await createFolder()
     const env = { ENCRYPTION_KEY, OPENAI_BASE_URL: model.baseUrl }
     const first = await startServer({ ...env, PAUSED: 'true' }, { folder: folder.path })

@@ -169,7 +169,7 @@ describe('the answer to a chat completion', () => {
     expect(await read()).toMatch(/^The connection to the model broke/)
   })
 
-  it('that is a redirect is refused with its target, without the query', async () => {
+  it('an answer that is a redirect is refused with its target, without the query', async () => {
     answer = (response) => response.writeHead(308, { location: 'https://b.example/v1?key=x' }).end()
     expect(await read()).toBe(
       'HTTP 308: Permanent Redirect, a redirect to https://b.example/v1: redirects are not followed, set the base address to the target',

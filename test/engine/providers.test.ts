@@ -192,7 +192,7 @@ describe('the headers of a request', () => {
     ['anthropic/m', { ANTHROPIC_API_KEY: KEY, ANTHROPIC_HEADERS: '{"x-team": "a"}' }, { anthropic: KEY, team: 'a' }],
     ['anthropic/m', { ANTHROPIC_HEADERS: '{"authorization": "Bearer x"}' }, { authorization: 'Bearer x' }],
     ['google/gemini-x', { GOOGLE_GENERATIVE_AI_API_KEY: KEY }, { google: KEY }],
-  ])('of %s with %j are %j', async (name, env, expected) => {
+  ])('the headers of a request of %s with %j are %j', async (name, env, expected) => {
     const addresses = {
       OPENAI_BASE_URL: server.baseUrl,
       OPENAI_RESPONSES_BASE_URL: server.baseUrl,
@@ -211,7 +211,7 @@ describe('the headers of a request', () => {
   })
 
   it.each(['compatible/m', 'openai/m', 'anthropic/m', 'google/gemini-x'])(
-    'of %s do not follow a redirect to another origin',
+    'the headers of a request of %s do not follow a redirect to another origin',
     async (name) => {
       const redirecting = createServer((_, response) =>
         response.writeHead(307, { location: `${server.baseUrl}/chat/completions` }).end(),
@@ -239,7 +239,7 @@ describe('a connection to a model server', () => {
     Reflect.get(of, Object.getOwnPropertySymbols(of).find((symbol) => symbol.description === description) ?? '')
 
   it.each(['compatible/m', 'openai/m', 'anthropic/m', 'google/gemini-x'])(
-    'of %s has no timeout of its own: MODEL_IDLE_TIMEOUT alone limits silence',
+    'a connection to a model server of %s has only MODEL_IDLE_TIMEOUT as its timeout',
     async (name) => {
       const found: unknown[] = []
       const listen = (message: unknown) => {

@@ -100,7 +100,7 @@ describe('a run with a write that the database refuses', () => {
 })
 
 describe('a run whose process died', () => {
-  test('before any output runs again: one question, one answer, one stream for followers', async () => {
+  test('a run whose process died before any output runs again, with one question and one answer', async () => {
     await using lab = await startLab(LEASE)
     const transitions = await watchTransitions(lab.db)
     const row = await hanging(lab)
@@ -127,7 +127,7 @@ describe('a run whose process died', () => {
     await other.drain()
   })
 
-  test('after some text ends as interrupted with that text, and the next run of its session starts', async () => {
+  test('a run whose process died after some text ends as interrupted, and the next run starts', async () => {
     await using lab = await startLab(LEASE)
     const row = await hanging(lab, ['one ', 'two '])
     const { spaceId, chatId, sessionId } = row
@@ -149,7 +149,7 @@ describe('a run whose process died', () => {
     await other.drain()
   })
 
-  test('after a tool call resumes behind that step, with an event', async () => {
+  test('a run whose process died after a tool call resumes behind that step, with an event', async () => {
     await using lab = await startLab(LEASE)
     const row = await afterCall(lab)
     lab.model.script({ tokens: 'There is none.' })
@@ -183,7 +183,7 @@ describe('a run whose process died', () => {
     await other.drain()
   })
 
-  test('after a cancel ends as cancelled', async () => {
+  test('a run whose process died after a cancel ends as cancelled', async () => {
     await using lab = await startLab(LEASE)
     const rows = [await hanging(lab), await hanging(lab, ['one '])]
     await lab.db.execution.updateMany({ data: { wantsCancel: true } })
@@ -207,7 +207,7 @@ describe('a run whose process died', () => {
     await other.drain()
   })
 
-  test('and cannot be ended blocks neither other runs nor the start of the service', async () => {
+  test('a run of a dead process that cannot be ended blocks neither other runs nor the start', async () => {
     await using lab = await startLab(LEASE)
     const poison = await hanging(lab, ['one '])
     const rows = [await hanging(lab, ['one ']), await hanging(lab, ['one '])]

@@ -129,7 +129,7 @@ async function expectEveryCutToResume(executionId: string, whole: Seen[], api: A
 
 describe('a stream cut at any of 40 tokens and resumed equals the uncut one', () => {
   for (const [name, api] of Object.entries(APIS)) {
-    test(`after the run has ended, and after a restart (${name})`, async () => {
+    test(`a stream cut at any token equals the uncut one after the run and a restart (${name})`, async () => {
       const { executionId, streamed } = await uncut()
       const whole = await all(api, executionId)
       if (name !== 'GraphQL') expect(whole).toEqual(streamed)
@@ -139,7 +139,7 @@ describe('a stream cut at any of 40 tokens and resumed equals the uncut one', ()
       await expectEveryCutToResume(executionId, whole, api)
     })
 
-    test(`while the run is active (${name})`, async () => {
+    test(`a stream cut at any token equals the uncut one while the run is active (${name})`, async () => {
       const gates = TOKENS.map(() => Promise.withResolvers<void>())
       const open = (index: number) => gates[index]?.resolve()
       model.script({ tokens: TOKENS.flatMap((token, index) => [gates[index]!.promise, token]) })

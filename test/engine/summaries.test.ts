@@ -173,7 +173,7 @@ describe('a history that does not fit', () => {
     ])
   })
 
-  test('of a context window counts what stands beside it in the prompt', async () => {
+  test('a history that does not fit of a context window counts what stands beside it in the prompt', async () => {
     const { turns } = await chat({ contextWindow: 1_000, systemPrompt: `You are Ada. ${'y'.repeat(1_000)}` })
     const { requests } = await turns(1, 4)
     expect(requests).toHaveLength(2)
@@ -194,7 +194,7 @@ describe('a history that does not fit', () => {
 })
 
 describe('a summary', () => {
-  test('longer than an eighth of the history is cut, and a long message is cut for its request', async () => {
+  test('a summary longer than an eighth of the history is cut, and so is a long message for it', async () => {
     const { say, turns } = await chat()
     await say(`Question 1 ${'ä'.repeat(3_000)}`)
     const written = 'Ü'.repeat(2_000)
@@ -281,7 +281,7 @@ describe('a summary', () => {
     expect(next.requests[1]!.messages[1]?.content).toContain(`${HEADING}\n\nSummary 1.`)
   })
 
-  test("that fails repeats its provider's words to the agent's organization only", async () => {
+  test("a summary that fails repeats its provider's words to the agent's organization only", async () => {
     const agentId = await createAgent(lab.server, { history: 'summarize', visibility: 'public' })
     const guest = await lab.server.member({ organization: 'Guests' })
     const warningFor = async (token: string): Promise<string> => {
@@ -299,7 +299,7 @@ describe('a summary', () => {
     expect(theirs).not.toContain('secret words')
   })
 
-  test('that is under way when its run is cancelled ends with it', async () => {
+  test('a summary that is under way when its run is cancelled ends with it', async () => {
     const { id, turns } = await chat()
     await turns(1, 4)
     const index = lab.model.requests.length
@@ -311,7 +311,7 @@ describe('a summary', () => {
     expect((await ended(lab.engine, await lab.row(sent.body.executionId))).status).toBe('cancelled')
   })
 
-  test('whose process died is asked for again, and is stored once', async () => {
+  test('a summary whose process died is asked for again, and is stored once', async () => {
     const { id, turns, listed } = await chat()
     await turns(1, 4)
     const index = lab.model.requests.length

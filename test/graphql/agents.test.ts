@@ -130,7 +130,7 @@ describe('agents over GraphQL and tRPC', () => {
   })
 
   test.each(['organization', 'public', 'unlisted', 'private'] as const)(
-    'with %s visibility are found by the same users',
+    'agents over GraphQL and tRPC with %s visibility are found by the same users',
     async (visibility) => {
       const { id } = await create(visibility)
       for (const token of [server.token, member.token, foreigner.token]) {
@@ -286,12 +286,15 @@ describe('public agents', () => {
     expect(refused.message).toBe('Cannot query field "systemPrompt" on type "AgentCard".')
   })
 
-  test.each(['private', 'organization'] as const)('with visibility %s have no card', async (visibility) => {
-    const { id } = await create(visibility, foreigner.token)
-    expect((await graphql(server, 'query ($id: ID!) { publicAgent(id: $id) { id } }', { id })).message).toBe(
-      'Agent not found',
-    )
-  })
+  test.each(['private', 'organization'] as const)(
+    'public agents with visibility %s have no card',
+    async (visibility) => {
+      const { id } = await create(visibility, foreigner.token)
+      expect((await graphql(server, 'query ($id: ID!) { publicAgent(id: $id) { id } }', { id })).message).toBe(
+        'Agent not found',
+      )
+    },
+  )
 })
 
 test('models lists the models', async () => {

@@ -163,7 +163,7 @@ describe('change subscriptions', () => {
     expect((await theirs.next()).data.taskChanges).toMatchObject({ id: own.id, title: 'Own' })
   })
 
-  test('that name a row end when it is deleted', async () => {
+  test('change subscriptions that name a row end when it is deleted', async () => {
     const caller = callerOf(server, ann.token)
     const { id } = await caller.tasks.create({ title: 'Gone' })
     using events = await follow(TASKS, { id })

@@ -81,7 +81,7 @@ describe('executeAgent', () => {
     ['an unknown space', { spaceId: 'nowhere' }],
     ['an unknown chat', { chatId: 'nothing' }],
     ['an unknown session', { sessionId: 'nothing' }],
-  ])('with %s gives the same error as tRPC', async (_, given) => {
+  ])('executeAgent with %s gives the same error as tRPC', async (_, given) => {
     const input = { id: agentId, message: 'hi', ...given }
     const expected = await refusal(callerOf(server).agents.execute(input as never))
     const { message, errors } = await graphql(server, EXECUTE, { input })

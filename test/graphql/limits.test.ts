@@ -94,7 +94,7 @@ function events(selected: string): string {
 }
 
 describe('an answer of more than 20 million characters is refused', () => {
-  test('if few long texts exceed it, and the error has the remedy', async () => {
+  test('an answer whose few long texts exceed the limit is refused, and the error has the remedy', async () => {
     const { db } = server.service.deps
     const { id: spaceId, organizationId, ownerId } = await db.space.findFirstOrThrow()
     const content = Buffer.alloc(1024 * 1024, 'x')
@@ -109,7 +109,7 @@ describe('an answer of more than 20 million characters is refused', () => {
     expect(refused.errors![0]!.extensions).toMatchObject({ code: 'LIMIT_EXCEEDED', error: true, statusCode: 400 })
   })
 
-  test('if long aliases exceed it, also on fields that fail', async () => {
+  test('an answer whose long aliases exceed the limit is refused, also on fields that fail', async () => {
     const name = 'n'.repeat(90_000)
     const { message } = await graphql(server, `{ __schema { types { fields { ${name}: name } } } }`)
     expect(message).toMatch(/^The answer would be too long/)

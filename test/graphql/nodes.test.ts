@@ -135,7 +135,7 @@ describe('a connection', () => {
     }
   })
 
-  test('of many rows gives each the same as one alone', async () => {
+  test('a connection of many rows gives each the same as one alone', async () => {
     const CHATS = 'chats(first: 3) { totalCount nodes { id title } pageInfo { hasNextPage endCursor } }'
     const { data } = await ask(`{ agents(first: 1000) { nodes { id ${CHATS} } } }`, {})
     expect(data.agents.nodes.length).toBeGreaterThan(100)

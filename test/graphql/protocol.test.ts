@@ -172,7 +172,7 @@ describe('authentication', () => {
     ['another prefix', 'sk_abc', 'Invalid token format. Token must start with mst_'],
     ['a bad checksum', 'mst_abc', 'Invalid or expired token'],
     ['an unknown token', unknown, 'Invalid or expired token'],
-  ])('with %s fails with 401, whatever the query', async (_, token, message) => {
+  ])('authentication with %s fails with 401, whatever the query', async (_, token, message) => {
     for (const body of [
       { query: QUERY },
       { query: '{ __typename }' },

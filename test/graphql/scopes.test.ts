@@ -103,19 +103,22 @@ describe('a token', () => {
     ],
   )
 
-  test.each(scopes)('with %s can use the root fields whose procedures need it, and no others', async (scope) => {
-    const member = await server.member({ scopes: [scope] })
-    const refused: Record<string, boolean> = {}
-    const expected: Record<string, boolean> = {}
-    for (const call of calls) {
-      if (call.scope !== scope) continue
-      const { root } = call
-      refused[root.name] = (await codeOf(root, member)) === 'insufficient_scope'
-      expected[root.name] = isClosed(scope, root)
-    }
-    expect(Object.keys(refused)).not.toEqual([])
-    expect(refused).toEqual(expected)
-  })
+  test.each(scopes)(
+    'a token with %s can use the root fields whose procedures need it, and no others',
+    async (scope) => {
+      const member = await server.member({ scopes: [scope] })
+      const refused: Record<string, boolean> = {}
+      const expected: Record<string, boolean> = {}
+      for (const call of calls) {
+        if (call.scope !== scope) continue
+        const { root } = call
+        refused[root.name] = (await codeOf(root, member)) === 'insufficient_scope'
+        expected[root.name] = isClosed(scope, root)
+      }
+      expect(Object.keys(refused)).not.toEqual([])
+      expect(refused).toEqual(expected)
+    },
+  )
 
   test.each([
     [
@@ -136,7 +139,7 @@ describe('a token', () => {
       'query ($id: ID!) { execution(id: $id) { id children { nodes { id } } } }',
       ['execution', 'children'],
     ],
-  ])('with %s alone reads no rows of another type: %s', async (scope, text, path) => {
+  ])('a token with %s alone reads no rows of another type: %s', async (scope, text, path) => {
     const { db } = server.service.deps
     const { userId } = await db.execution.findUniqueOrThrow({ where: { id: executionId } })
     const { token, tokenId } = await server.member({ scopes: [scope] })
@@ -151,7 +154,7 @@ describe('a token', () => {
     expect(path.reduce((value, key) => value[key], answer.data)).toBeNull()
   })
 
-  test('with agents:execute reads its own runs, and no others', async () => {
+  test('a token with agents:execute reads its own runs, and no others', async () => {
     const { token } = await server.member({ scopes: ['agents:execute'] })
     const text = 'mutation ($id: ID!) { executeAgent(input: {id: $id, message: "mine"}) { execution { id message } } }'
     const { data, errors } = await graphql(server, text, { id: agentId }, { token })

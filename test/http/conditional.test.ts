@@ -141,7 +141,7 @@ describe('ETag', () => {
     expect((await call('PATCH', `/api/v1/${kind}s/none`, { 'If-Match': etag }, bodies[kind])).status).toBe(404)
   })
 
-  test('of an agent is its version, which a body may name on every API', async () => {
+  test('ETag of an agent is its version, which a body may name on every API', async () => {
     const path = `/api/v1/agents/${own.agent}`
     const { version } = (await call('GET', path)).body.agent
     expect((await call('GET', path)).headers.get('etag')).toBe(`"v${version}"`)
@@ -177,7 +177,7 @@ describe('answers of more than 1 KB', () => {
     ['identity;q=1, br;q=0.5', null],
     ['deflate', null],
     ['', null],
-  ])('for "%s" are sent as %s', async (accepted, expected) => {
+  ])('answers of more than 1 KB for "%s" are sent as %s', async (accepted, expected) => {
     const answer = await get('/api/v1/skills', accepted)
     expect(answer.headers.get('content-encoding')).toBe(expected)
     expect((await answer.json()).success).toBe(true)

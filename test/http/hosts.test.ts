@@ -36,7 +36,7 @@ describe('a host in a request', () => {
     ['evil.example\\.localhost', false],
     ['evil.example@localhost', false],
     ['', false],
-  ])('that is %s is allowed by default: %s', (host, allowed) => {
+  ])('a host in a request that is %s is allowed by default: %s', (host, allowed) => {
     expect(isAllowed({ PUBLIC_URL: 'https://muster.example.com/base' }, host)).toBe(allowed)
   })
 

@@ -58,7 +58,7 @@ describe('a server without url', () => {
     expect(open.body.mcp).toMatchObject({ url: LINEAR.url, headers: {} })
   })
 
-  test('of an unknown type is refused with the names of the known types', async () => {
+  test('a server without url of an unknown type is refused with the names of the known types', async () => {
     const { status, body } = await create({ mcpType: 'gitbub' })
     expect(status).toBe(400)
     expect(body.message).toMatch(/^Unknown mcpType without url\. Known types: .*github.*linear.*wiki/)
@@ -84,7 +84,7 @@ describe('an invalid MCP_CATALOGUE stops the start', () => {
       () => catalogue(JSON.stringify({ types: [{ ...WIKI, url: 'wiki' }] })),
       'types.0.url',
     ],
-  ])('for a file %s', (_, path, reason) => {
+  ])('an invalid MCP_CATALOGUE stops the start for a file %s', (_, path, reason) => {
     expect(() => readSettings({ MCP_CATALOGUE: path() })).toThrow(reason)
   })
 })

@@ -310,7 +310,7 @@ describe('a call', () => {
     ['something of another form', (response, message) => reply(response, message, 5)],
     ['a status', (response) => void response.writeHead(503).end()],
     ['a redirect to elsewhere as a GET', (response) => void response.writeHead(302, { location: good.url }).end()],
-  ])('with the answer %s is an error result', async (_, call) => {
+  ])('a call with the answer %s is an error result', async (_, call) => {
     hostile.answer = calling(['a', 'b'], call)
     const client = await connect()
     expect(await client.call('a', {}, signal)).toEqual({
@@ -414,7 +414,7 @@ describe('a call', () => {
   it.each<[string, object]>([
     ['null', { isError: null, structuredContent: null }],
     ['of another form', { isError: 'no', structuredContent: ['one'] }],
-  ])('whose answer has more parts that are %s gets a note about them', async (_, more) => {
+  ])('a call whose answer has more parts that are %s gets a note about them', async (_, more) => {
     hostile.answer = calling(['a'], (response, message) => {
       reply(response, message, { content: [{ type: 'text', text: 'one' }], ...more })
     })

@@ -29,7 +29,7 @@ describe('an invalid file', () => {
       'has the unknown field github: use one of mcpServers',
     ],
     ['has a nameless server', { mcpServers: { '': { command: 'x' } } }, 'names of 1 to 100 printable characters'],
-  ])('that %s stops the start', (_, content, message) => {
+  ])('an invalid file that %s stops the start', (_, content, message) => {
     expect(() => configured(content)).toThrow(message)
   })
 
@@ -87,14 +87,14 @@ describe('an invalid file', () => {
       'permissions: must name each tool once',
     ],
     ['a text for disabled', { command: 'x', disabled: 'yes' }, 'github.disabled: must be true or false'],
-  ])('with %s stops the start, and names the entry and the remedy', (_, entry, message) => {
+  ])('an invalid file with %s stops the start, and names the entry and the remedy', (_, entry, message) => {
     const read = () => configured(withServer(entry))
     expect(read).toThrow(SettingsError)
     expect(read).toThrow(message)
     expect(read).toThrow('MCP_CONFIG: ')
   })
 
-  it('that cannot be read stops the start', () => {
+  it('an invalid file that cannot be read stops the start', () => {
     expect(() => readSettings({ MCP_CONFIG: join(folder.path, 'nothing.json') })).toThrow('MCP_CONFIG: cannot be read')
   })
 })

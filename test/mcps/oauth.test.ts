@@ -326,7 +326,7 @@ describe('a sign-in', () => {
 })
 
 describe('an authorization server', () => {
-  it('of Microsoft is asked for scopes alone, beside which it refuses a resource', async () => {
+  it('the authorization server of Microsoft is asked for scopes without a resource', async () => {
     await using authorization = openAuthorization(server.service.deps.settings, { url: oauth.url, transport: 'sse' })
     const issuer = 'https://login.microsoftonline.com/0000/v2.0'
     const request = { redirectUri: 'https://muster.example/back', scope: 'api://1/read', state: 'x' }
@@ -335,7 +335,7 @@ describe('an authorization server', () => {
     expect(address.searchParams.has('resource')).toBe(false)
   })
 
-  it('behind a proxy that speaks TLS for it is reached, although its metadata state http', async () => {
+  it('an authorization server behind a TLS proxy is reached although its metadata state http', async () => {
     const documents: Record<string, object> = {
       '/.well-known/oauth-protected-resource/mcp': {
         resource: 'http://mcp.example/mcp',
@@ -369,7 +369,7 @@ describe('an authorization server', () => {
     })
   })
 
-  it('of Google is asked for a refresh token', async () => {
+  it('an authorization server of Google is asked for a refresh token', async () => {
     await using authorization = openAuthorization(server.service.deps.settings, { url: oauth.url, transport: 'sse' })
     const request = { redirectUri: 'https://muster.example/back', scope: 'read', state: 'x' }
     const { address } = await authorization.begin(
@@ -383,7 +383,7 @@ describe('an authorization server', () => {
   it.each<[string, (fields: Record<string, unknown>) => boolean]>([
     ['the scope of a registration', (fields) => 'scope' in fields],
     ['clients with a secret', (fields) => fields.token_endpoint_auth_method !== 'none'],
-  ])('that refuses %s gets a plainer one', async (_, isRefused) => {
+  ])('an authorization server that refuses %s gets a plainer one', async (_, isRefused) => {
     const id = await createMcp()
     oauth.broken['/register'] = async (req, res) => {
       const fields = JSON.parse(await text(req))
@@ -399,7 +399,7 @@ describe('an authorization server', () => {
   it.each([
     { error: 'invalid_target' },
     { error: 'invalid_request', error_description: 'Unknown parameter: resource' },
-  ])('whose page refuses the resource with %o is asked without it', async (answer) => {
+  ])('an authorization server whose page refuses the resource with %o is asked without it', async (answer) => {
     const id = await createMcp()
     oauth.answer = answer
     const { headers } = await signedIn(server, ann.userId)
@@ -415,7 +415,7 @@ describe('an authorization server', () => {
     expect(oauth.forms.slice(before).map((form) => form.get('resource'))).toEqual([null])
   })
 
-  it('that refuses a scope gets a new registration, as some grant only the first scope', async () => {
+  it('an authorization server that refuses a scope gets a new registration', async () => {
     const id = await createMcp()
     oauth.answer = { error: 'invalid_scope' }
     expect(outcome(await connect(id))).toEqual(['/app/mcps', 'refused'])
@@ -883,7 +883,7 @@ describe('the tokens', () => {
     ['the address of the server changes', 'PATCH', { url: 'http://127.0.0.1:1/elsewhere' }],
     ['the authentication of the server changes', 'PATCH', { auth: 'none' }],
     ['the server is deleted', 'DELETE'],
-  ])('of all members are revoked if %s', async (_, method, change) => {
+  ])('the tokens of all members are revoked if %s', async (_, method, change) => {
     const id = await createMcp()
     for (const who of [ann, bob]) await connect(id, who)
     const tokens = [...oauth.refresh.keys()].slice(-2)
@@ -967,7 +967,7 @@ describe('the tokens', () => {
 })
 
 describe('a client', () => {
-  it('that was given by hand is used, and its secret goes to one issuer only', async () => {
+  it('a client that was given by hand is used, and its secret goes to one issuer only', async () => {
     oauth.clients.set('by-hand', { client_secret: 'by hand' })
     const id = await createMcp({ clientId: 'by-hand', clientSecret: 'by hand' })
     expect(await mcpOf(id)).toMatchObject({ clientId: 'by-hand', clientSecretSet: true })

@@ -139,13 +139,13 @@ describe('a declared server', () => {
     expect(attached.status).toBe(400)
   })
 
-  it('with an unknown organization is a warning in the log', () => {
+  it('a declared server with an unknown organization is a warning in the log', () => {
     const lines = server.logs.filter((line) => line.includes('nowhere')).map((line) => JSON.parse(line))
     expect(lines).toMatchObject([{ level: 40, server: 'hostile', organization: 'nowhere' }])
     expect(lines[0].msg).toContain('create the organization')
   })
 
-  it('that is a real program from npm lists its tools, and a run calls one', async () => {
+  it('a declared server that is a real program from npm lists its tools, and a run calls one', async () => {
     const { everything } = await list('ben')
     const { body } = await call('ben', 'GET', `/mcps/${everything.id}/tools`)
     expect(body.tools.map(({ name }: { name: string }) => name)).toContain('echo')
@@ -155,13 +155,13 @@ describe('a declared server', () => {
     })
   })
 
-  it('that is disabled is not started', async () => {
+  it('a declared server that is disabled is not started', async () => {
     const { paused } = await list('ben')
     const { status, body } = await call('ben', 'GET', `/mcps/${paused.id}/tools`)
     expect([status, body.detail]).toEqual([502, expect.stringContaining('has removed or disabled it')])
   })
 
-  it('that crashes in a call is an error of the call', async () => {
+  it('a declared server that crashes in a call is an error of the call', async () => {
     const { hostile } = await list('ben')
     const { content, isError } = await run('ben', hostile.id, 'crash')
     expect(isError).toBe(true)
@@ -169,14 +169,14 @@ describe('a declared server', () => {
     expect(server.logs.join()).not.toContain(TOKEN)
   })
 
-  it('at an address gets its headers, on a private network too, and no redirect away', async () => {
+  it('a declared server at a private address gets its headers, and no redirect away', async () => {
     const { remote } = await list('eve')
     const { content } = await run('eve', remote.id, 'headers')
     expect(JSON.parse(content).authorization).toBe('[removed]')
     expect(mcp.requests.at(-1)?.headers.authorization).toBe(`Bearer ${TOKEN}`)
   })
 
-  it('at an address gets a secret of the organization only if its hosts name the server', async () => {
+  it('a declared server gets a secret of the organization only if its hosts name the server', async () => {
     const { secret } = await list('eve')
     const tools = () => call('eve', 'GET', `/mcps/${secret.id}/tools`)
     const keep = (hosts: string[]) =>

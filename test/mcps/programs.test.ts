@@ -88,12 +88,12 @@ describe('a program', () => {
     expect(logs.join()).not.toContain('failed')
   })
 
-  it('that speaks the latest revision only works', async () => {
+  it('a program that speaks the latest revision only works', async () => {
     const client = await open({}, 'latest').connect()
     expect(await read(client, 'echo', { text: 'Hello' })).toBe('Hello')
   })
 
-  it('that announces another tool, or starts again, is asked for its tools again, once', async () => {
+  it('a program that announces another tool, or starts again, is asked for its tools again, once', async () => {
     const client = await open().connect()
     expect(await client.refresh(signal)).toBe(false)
     await read(client, 'learn')
@@ -108,20 +108,23 @@ describe('a program', () => {
     expect(await client.refresh(signal)).toBe(false)
   })
 
-  it.each(['indents', 'wide', 'joins'])('that writes its messages in another form works: %s', async (form) => {
-    const client = await open({}, form).connect()
-    expect(await read(client, 'echo', { text: 'Hello' })).toBe('Hello')
-    expect(await read(client, 'garbage')).toBe('after garbage')
-  })
+  it.each(['indents', 'wide', 'joins'])(
+    'a program that writes its messages in another form works: %s',
+    async (form) => {
+      const client = await open({}, form).connect()
+      expect(await read(client, 'echo', { text: 'Hello' })).toBe('Hello')
+      expect(await read(client, 'garbage')).toBe('after garbage')
+    },
+  )
 
-  it('that refuses to list its tools has its own words in the error for people', async () => {
+  it('a program that refuses to list its tools has its own words in the error for people', async () => {
     const error = await open({}, 'refuses')
       .connect()
       .catch((thrown) => thrown)
     expect(error.messageForPeople).toBe('it answered with the error -32603: No project for [removed]')
   })
 
-  it('that answers texts among its messages works', async () => {
+  it('a program that answers texts among its messages works', async () => {
     const client = await open({}, 'prints').connect()
     expect(await read(client, 'garbage')).toBe('after garbage')
     expect(await read(client, 'secret')).toBe('The token is [removed].')
@@ -129,7 +132,7 @@ describe('a program', () => {
 })
 
 describe('a call of a program', () => {
-  it('that crashes has the exit code and the last lines without secrets, and the next call works', async () => {
+  it('a call of a program that crashes has its last lines without secrets; the next one works', async () => {
     const { connect, failures } = open()
     const client = await connect()
     const { content, isError } = await client.call('crash', {}, signal)
@@ -150,7 +153,7 @@ describe('a call of a program', () => {
     ['values', 'a message with too many values'],
     ['requests', 'too many messages'],
     ['shout', 'more than 32 MB at once'],
-  ])('that floods its output (%s) fails, and the program ends', async (tool, reason) => {
+  ])('a call of a program that floods its output (%s) fails, and the program ends', async (tool, reason) => {
     const client = await open().connect()
     const pid = await read(client, 'pid')
     const { content, isError } = await client.call(tool, {}, signal)
@@ -161,7 +164,7 @@ describe('a call of a program', () => {
     expect(await read(client, 'echo', { text: 'again' })).toBe('again')
   })
 
-  it('that hangs ends with its signal, and the program with it', async () => {
+  it('a call of a program that hangs ends with its signal, and the program with it', async () => {
     const client = await open().connect()
     const pid = await read(client, 'pid')
     await expect(client.call('hang', {}, AbortSignal.timeout(100))).rejects.toThrow('timeout')
@@ -170,7 +173,7 @@ describe('a call of a program', () => {
     expect(await read(client, 'echo', { text: 'again' })).toBe('again')
   })
 
-  it('that gets no answer does not stop a program that answers others', async () => {
+  it('a call of a program that gets no answer does not stop a program that answers others', async () => {
     const { connect } = open({ ping: 60_000 })
     const client = await connect()
     const pid = await read(client, 'pid')
@@ -181,7 +184,7 @@ describe('a call of a program', () => {
 })
 
 describe('a program that fails', () => {
-  it('at its start is an unusable server, with its last lines', async () => {
+  it('a program that fails at its start is an unusable server, with its last lines', async () => {
     const { connect } = open({}, 'dies')
     await expect(connect()).rejects.toThrow(
       'its program ended with the exit code 1. Its last output:\nIt lacks its configuration',
@@ -204,12 +207,12 @@ describe('a program that fails', () => {
     expect(logs).toHaveLength(2)
   })
 
-  it('without output at its start is stopped after a time limit', async () => {
+  it('a program that fails without output at its start is stopped after a time limit', async () => {
     const reason = 'it takes too long to start, or speaks no MCP over its standard input and output'
     await expect(open({ startTimeout: 1000 }, 'mute').connect()).rejects.toThrow(reason)
   })
 
-  it('whose first message has no end is stopped after a time limit, with its output', async () => {
+  it('a program whose first message has no end is stopped after a time limit, with its output', async () => {
     // A shell starts in milliseconds, so that it writes within the time limit on a busy machine, too.
     const shell = { command: '/bin/sh', args: ['-c', `printf '{"result":{}}'; exec cat`] }
     const reason = /speaks no MCP .*\. Its last output:\n\{"result":\{\}\}/
@@ -219,15 +222,15 @@ describe('a program that fails', () => {
   it.each([
     ['frames', 'its program writes messages as language servers do (Content-Length)'],
     ['puzzled', 'it answered with the error -32700'],
-  ])('because its messages are of another form is stopped at once (%s)', async (start, reason) => {
+  ])('a program that fails because its messages are of another form is stopped at once (%s)', async (start, reason) => {
     await expect(open({}, start).connect()).rejects.toThrow(reason)
   })
 
-  it('by endless output at its start is stopped', async () => {
+  it('a program that fails by endless output at its start is stopped', async () => {
     await expect(open({}, 'pours').connect()).rejects.toThrow('its program sent a message of more than 8 MB')
   })
 
-  it('because it does not exist is reported without its path', async () => {
+  it('a program that fails because it does not exist is reported without its path', async () => {
     const { connect } = open({}, 'well', { command: '/nowhere/at-all' })
     await expect(connect()).rejects.toThrow('its program cannot be started (ENOENT)')
   })
@@ -239,7 +242,7 @@ describe('a program that fails', () => {
 })
 
 describe('no process is left', () => {
-  it('after a stop, whether a program ignores signals or has started others', async () => {
+  it('no process is left after a stop, whether a program ignores signals or has started others', async () => {
     const { programs, connect } = open({}, 'stubborn')
     const client = await connect()
     const pids = [await read(client, 'pid'), await read(client, 'child')]
@@ -248,14 +251,14 @@ describe('no process is left', () => {
     for (const pid of pids) await ends(pid)
   })
 
-  it('after a program has ended that had started others', async () => {
+  it('no process is left after a program has ended that had started others', async () => {
     const client = await open().connect()
     const child = await read(client, 'child')
     await client.call('crash', {}, signal)
     await ends(child)
   })
 
-  it('if a run needs a program and too many run, those that no run uses end', async () => {
+  it('no process is left if a run needs a program and too many run, those that no run uses end', async () => {
     const { connect } = open({ most: 1 })
     const first = await connect('a')
     const pid = await read(first, 'pid')

@@ -79,16 +79,16 @@ describe('a response', () => {
       (_, response) =>
         response.writeHead(200, { 'content-encoding': 'gzip, gzip' }).end(gzipSync(gzipSync(Buffer.alloc(50 * LIMIT)))),
     ],
-  ])('that %s fails at the limit, and its connection ends', async (_, answering) => {
+  ])('a response that %s fails at the limit, and its connection ends', async (_, answering) => {
     await expect(read(answering)).rejects.toThrow('its answer is too large')
   })
 
-  it('with more than 32 KiB of headers fails', async () => {
+  it('a response with more than 32 KiB of headers fails', async () => {
     const headers = Object.fromEntries(Array.from({ length: 40 }, (_, index) => [`x-${index}`, 'x'.repeat(1000)]))
     await expect(read((_, response) => response.writeHead(200, headers).end())).rejects.toThrow()
   })
 
-  it('that never begins, or stalls in the middle, times out', async () => {
+  it('a response that never begins, or stalls in the middle, times out', async () => {
     await expect(read(() => {}, { headersTimeout: 300 })).rejects.toThrow()
     await expect(read((_, response) => void response.write('x'), { idleTimeout: 300 })).rejects.toThrow()
   })

@@ -974,7 +974,7 @@ it("a server that asks for an hour's delay fails at once, with its reason", asyn
 })
 
 describe('a slow call', () => {
-  it('whose caller gives up is cancelled on the server, as the specification requires', async () => {
+  it('a slow call whose caller gives up is cancelled on the server', async () => {
     const controller = new AbortController()
     otherwise = (request, response) => {
       if (!isCall(request)) return false

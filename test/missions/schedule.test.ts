@@ -326,7 +326,7 @@ describe('an invalid schedule', () => {
     'Europe/Berlin\n',
     '../etc/localtime',
     'constructor',
-  ])('with the timezone %j is refused', (timezone) => {
+  ])('an invalid schedule with the timezone %j is refused', (timezone) => {
     for (const schedule of [cron('* * * * *', timezone), once('2030-01-01T00:00', timezone)]) {
       expect(() => checkSchedule(schedule, now)).toThrow(ZONE)
     }

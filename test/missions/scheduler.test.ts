@@ -89,7 +89,7 @@ describe('two servers', () => {
     }
   })
 
-  it('that look at the same moment start a due mission once', async () => {
+  it('two servers that look at the same moment start a due mission once', async () => {
     await using lab = await startLab()
     const ids = await lab.createMany(50, { schedule: everyMinute })
     const others = [await lab.another(), await lab.another()]
@@ -240,7 +240,7 @@ describe('a due mission', () => {
     }
   })
 
-  it('of a stopped scheduler is left to other servers', async () => {
+  it('a due mission of a stopped scheduler is left to other servers', async () => {
     await using lab = await startLab()
     const stopped = createScheduler(lab.server.service.deps)
     await stopped.stop()
@@ -284,7 +284,7 @@ describe('missed fire times', () => {
     await lab.call('DELETE', `/missions/${id}`)
   })
 
-  it('of a continuous mission leave it active, whatever its policy for them', async () => {
+  it('missed fire times of a continuous mission leave it active, whatever its policy for them', async () => {
     lab.clock.set('2026-06-01T12:00:00Z')
     const { id } = await lab.create({ schedule: { type: 'continuous', value: '10', catchUp: 'skip' } })
     await lab.tick()
@@ -295,7 +295,7 @@ describe('missed fire times', () => {
     await lab.call('DELETE', `/missions/${id}`)
   })
 
-  it('of a slow server all run', async () => {
+  it('missed fire times of a slow server all run', async () => {
     lab.clock.set('2026-06-01T12:00:00.500Z')
     const { id } = await lab.create({ schedule: { type: 'cron', value: '*/10 * * * * *' } })
     lab.clock.advance(45_000)
@@ -517,7 +517,7 @@ describe('a fire time during the previous run', () => {
     await lab.call('DELETE', `/missions/${id}`)
   })
 
-  it('of a continuous mission comes when the run has ended', async () => {
+  it('a fire time during the previous run of a continuous mission comes when the run has ended', async () => {
     const { id, release } = await begin({ type: 'continuous', value: '30' })
     expect((await lab.get(id)).schedule.nextRun).toBeNull()
     lab.clock.advance(HOUR)

@@ -166,7 +166,7 @@ describe('creating invitations', () => {
     ['of a port without encryption', 'smtps', () => createServer((socket) => socket.end('220 Hi\r\n')), 'smtp://'],
     ['of a mail server that hangs up', 'smtp', () => createServer((socket) => socket.destroy()), 'check SMTP_URL'],
   ])(
-    'that cannot be mailed because %s is in the log at once, with the setting to change',
+    'an invitation that cannot be mailed because %s is logged with the setting to change',
     async (_, scheme, make, advice) => {
       const mailServer = make().on('tlsClientError', () => {})
       const SMTP_URL = `${scheme}://127.0.0.1:${await listen(mailServer)}`
@@ -270,7 +270,7 @@ describe('creating invitations', () => {
     expect(invitations).toEqual([invitation])
   })
 
-  it('by mail only hides the link from the answer, and verifies the address', async () => {
+  it('creating invitations by mail only hides the link from the answer, and verifies the address', async () => {
     const { admin, path, email } = await people()
     const { body } = await invite(path, admin, { email, role: 'member', mailOnly: true })
     expect(body).toMatchObject({ url: null, mailed: true })

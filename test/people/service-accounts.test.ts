@@ -138,7 +138,7 @@ describe('a service account', () => {
 })
 
 describe("a caller with a token grants at most the token's own rights", () => {
-  it('to a key: neither more scopes nor a longer life', async () => {
+  it('a token grants a key neither more scopes nor a longer life than its own', async () => {
     const { organization, owner, path } = await people()
     const userId = await create(path, owner)
     const expiresAt = new Date(Date.now() + 3_600_000)
@@ -152,7 +152,7 @@ describe("a caller with a token grants at most the token's own rights", () => {
     expect(body.key).toMatchObject({ scopes, expiresAt: expiresAt.toISOString(), tokenId: narrow.tokenId })
   })
 
-  it('to an account: a higher role needs the scope *', async () => {
+  it('a token grants an account a higher role only with the scope *', async () => {
     const { organization, owner, path } = await people()
     const narrow = await server.member({ organization, role: 'admin', scopes: ['members:write'] })
     expectError(await post(path, narrow, { name: 'X', role: 'admin' }), 403, FORBIDDEN)
@@ -162,7 +162,7 @@ describe("a caller with a token grants at most the token's own rights", () => {
     expectError(await request(server, 'PATCH', `${path}/${await create(path, narrow)}`, patch), 403, FORBIDDEN)
   })
 
-  it('and none as a member, a stranger or with foreign ids', async () => {
+  it('a token grants no rights as a member, a stranger or with foreign ids', async () => {
     const { admin, member, owner, path } = await people()
     const other = await people()
     const theirs = await create(other.path, other.owner)

@@ -182,7 +182,7 @@ describe('signing in with a password', () => {
 })
 
 describe('a browser session', () => {
-  it('of a user of several needs the organization in a header, or for reads in the query', async () => {
+  it('a browser session of a user of several organizations names one in a header or a query', async () => {
     const one = await person({ organization: 'First of two' })
     const two = await server.member({ email: one.email, organization: 'Second of two' })
     const { headers } = await signedIn(server, one.userId)
@@ -357,7 +357,7 @@ describe('a browser session', () => {
     expectError(await ask('GET', '/api/auth/session', { headers }), 401, 'Sign in required')
   })
 
-  it('that was read a moment ago costs no statement', async () => {
+  it('a browser session that was read a moment ago costs no statement', async () => {
     const { userId } = await person()
     const { headers } = await signedIn(server, userId)
     const sessions = async () => {
@@ -467,7 +467,7 @@ describe('a one-time link', () => {
     expectError(await ask('POST', '/api/auth/link', { body: { code } }), 401, 'Invalid or expired link')
   })
 
-  it('of a reset removes the password and ends every session and open link', async () => {
+  it('a one-time link of a reset removes the password and ends every session and open link', async () => {
     const { userId, email } = await person()
     const { headers } = await signedIn(server, userId)
     const open = await newLink(userId)

@@ -288,7 +288,7 @@ describe('the answer of a provider', () => {
   })
   const stateOf = (back: URL) => back.searchParams.get('state') ?? ''
 
-  it('with the name of the issuer signs in', async () => {
+  it('the answer of a provider with the name of the issuer signs in', async () => {
     const browser = openBrowser()
     const back = issuer.grant(await browser.begin(), person('named', newAddress()))
     back.searchParams.set('iss', issuer.issuer)
@@ -325,7 +325,7 @@ describe('the answer of a provider', () => {
     expect(problemOf((await browser.visit(back)).to)).toBe('expired')
   })
 
-  it('with a changed cookie is refused', async () => {
+  it('the answer of a provider with a changed cookie is refused', async () => {
     const browser = openBrowser()
     const back = issuer.grant(await browser.begin(), person('changed', newAddress()))
     const [[name, value] = ['', '']] = browser.jar
@@ -338,7 +338,7 @@ describe('the answer of a provider', () => {
     }
   })
 
-  it('with a wrong code counts: after five from one network its further ones are refused', async () => {
+  it('an answer with a wrong code counts: after five from one network further ones are refused', async () => {
     const guess = async () => {
       const browser = openBrowser()
       const back = issuer.grant(await browser.begin())
@@ -363,7 +363,7 @@ describe('a provider', () => {
     ['fails about the person', '/userinfo', respond(503, '{}'), 'provider_down'],
   ]
   it.each(NO_ANSWER)(
-    'that %s leads to a page with the reason, and works again later',
+    'a provider that %s leads to a page with the reason, and works again later',
     async (_, path, answer, problem) => {
       issuer.broken = { [path]: answer }
       const claims = {
@@ -376,7 +376,7 @@ describe('a provider', () => {
     },
   )
 
-  it('that quotes the request in its refusal leaves no secret of it in the log', async () => {
+  it('a provider that quotes the request in its refusal leaves no secret of it in the log', async () => {
     const quoting: ReturnType<typeof respond> = async (req, res) => {
       const form = `${await text(req)} client_secret=${CLIENT_SECRET}`
       respond(400, JSON.stringify({ error: 'invalid_client', error_description: `refused: ${form}` }))(req, res)
@@ -391,7 +391,7 @@ describe('a provider', () => {
     expect(logged).not.toContain(back.searchParams.get('code'))
   })
 
-  it('that was corrected after a failed sign-in is asked for its document again', async () => {
+  it('a provider that was corrected after a failed sign-in is asked for its document again', async () => {
     await using other = await startServer(settings())
     const discovery = '/.well-known/openid-configuration'
     const found = await (await fetch(issuer.issuer + discovery)).text()
@@ -403,7 +403,7 @@ describe('a provider', () => {
     expect(await attempt()).toBe('unknown')
   })
 
-  it('that is away at the first sign-in leads to a page, and is asked again', async () => {
+  it('a provider that is away at the first sign-in leads to a page, and is asked again', async () => {
     await using other = await startServer(settings())
     const discovery = '/.well-known/openid-configuration'
     const failures: [ReturnType<typeof respond>, string][] = [

@@ -149,7 +149,7 @@ const failed = (failures: Record<string, string[]>, isLeftOut: (scenario: string
   Object.fromEntries(Object.entries(failures).filter(([name, checks]) => checks.length && !isLeftOut(name)))
 
 describe('the conformance tests', () => {
-  it('of 2026-07-28 pass with their fixtures', async () => {
+  it('the conformance tests of 2026-07-28 pass with their fixtures', async () => {
     const failures = await conform(fixtures, '2026-07-28')
     expect(Object.keys(failures).length).toBeGreaterThan(36)
     expect(failed(failures, (name) => LEFT_OUT.test(name))).toEqual({})
@@ -162,7 +162,7 @@ describe('the conformance tests', () => {
     for (const [scenario, others] of Object.entries(OF_TASKS)) expect(failures[scenario], scenario).toEqual(others)
   })
 
-  it('of 2025-11-25 pass if they need no session', async () => {
+  it('the conformance tests of 2025-11-25 pass if they need no session', async () => {
     const failures = await conform(fixtures, '2025-11-25')
     expect(Object.keys(failures).length).toBeGreaterThan(30)
     expect(failed(failures, (name) => LEFT_OUT.test(name) || OF_SESSIONS.includes(name))).toEqual({})

@@ -106,7 +106,7 @@ describe('an approval', () => {
     expect((content as { text: string }[])[0]?.text).toMatch(/\/app\/approvals\. Afterwards /)
   })
 
-  it('of an earlier run of the session is named to the caller of the next one at once', async () => {
+  it('an approval of an earlier run of the session is named to the next caller at once', async () => {
     await using client = await connect(null)
     const first = (await client.callTool(call())).structuredContent as Fields
     const next = { name: 'run_agent', arguments: { id: agent, message: 'And?', sessionId: first.sessionId } }
@@ -116,7 +116,7 @@ describe('an approval', () => {
     expect((content as { text: string }[])[0]?.text).toContain(`waits for the earlier run ${first.executionId}`)
   })
 
-  it('of an earlier run of the session is a question to the person who calls the next one', async () => {
+  it('an approval of an earlier run of the session is a question to the next caller', async () => {
     await using first = await connect(null)
     const { sessionId } = (await first.callTool(call())).structuredContent as Fields
     await using client = await connect({ action: 'accept', content: { decision: 'approve' } })
@@ -211,7 +211,7 @@ describe('a task', () => {
     expect((await get(second.taskId)).statusMessage ?? '').not.toContain('waits for the earlier run')
   })
 
-  it("of another agent is unknown at an agent's own address", async () => {
+  it("a task of another agent is unknown at an agent's own address", async () => {
     const { result: task } = await send('tools/call', call(), capabilities)
     const id = await createAgent({ ...server, token: ann.token })
     const at = (address: string) => send('tasks/get', { taskId: task.taskId }, capabilities, ann, address)
@@ -219,7 +219,7 @@ describe('a task', () => {
     expect(await at(`/mcp/agents/${agent}`)).toHaveProperty('result')
   })
 
-  it('of a run that failed is completed with an error', async () => {
+  it('a task of a run that failed is completed with an error', async () => {
     model.fallback = () => ({ error: { status: 400, message: 'no' } })
     const { result: task } = await send('tools/call', call(), capabilities)
     await until(task.taskId, 'completed')

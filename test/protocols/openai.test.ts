@@ -929,7 +929,7 @@ describe('function tools of the client', () => {
     }
   })
 
-  it('sent again get the calls that their run has made since', async () => {
+  it('function tools of the client sent again get the calls that their run has made since', async () => {
     const call = (city: string) => ({ id: 'call_0', name: 'client__get_weather', input: { city } })
     model.script({ toolCalls: [call('Rome')] }, { toolCalls: [call('Oslo')] })
     const messages: OpenAI.Chat.ChatCompletionMessageParam[] = [user('Weather of one, then of another?')]

@@ -147,7 +147,7 @@ describe('a response', () => {
     expect(asked()).toHaveLength(6)
   })
 
-  it('of Codex belongs to its thread, and a repeated request joins its run', async () => {
+  it('a response of Codex belongs to its thread, and a repeated request joins its run', async () => {
     const options = { headers: { 'Thread-Id': crypto.randomUUID() } }
     const surroundings = { role: 'user' as const, content: '<environment_context>' }
     const ask = (content: string, before: OpenAI.Responses.ResponseInput = []) =>
@@ -173,7 +173,7 @@ describe('a response', () => {
     expect(chats[0].title).toBe('First')
   })
 
-  it('of a run that a person cancels meanwhile is a 409, which says so', async () => {
+  it('a response of a run that a person cancels meanwhile is a 409, which says so', async () => {
     const gate = Promise.withResolvers<void>()
     model().script({ tokens: ['Slow', gate.promise] })
     const asked = model().requests.length

@@ -473,35 +473,38 @@ describe('the skills and agents of an agent', () => {
 })
 
 describe('an archived agent', () => {
-  it.each(['DELETE', 'PATCH archived: true'])('by %s is gone everywhere, except from its executions', async (how) => {
-    const { id } = await create({ visibility: 'public', tags: ['doomed'] })
-    const run = (await call('POST', `/agents/${id}/execute`, ann, { message: 'Hi' })).body
-    const answer = how === 'DELETE' ? await call('DELETE', `/agents/${id}`) : await patch(id, { archived: true })
-    expect(answer.body).toEqual({ success: true, message: 'Agent deleted successfully' })
+  it.each(['DELETE', 'PATCH archived: true'])(
+    'an archived agent by %s is gone everywhere, except from its executions',
+    async (how) => {
+      const { id } = await create({ visibility: 'public', tags: ['doomed'] })
+      const run = (await call('POST', `/agents/${id}/execute`, ann, { message: 'Hi' })).body
+      const answer = how === 'DELETE' ? await call('DELETE', `/agents/${id}`) : await patch(id, { archived: true })
+      expect(answer.body).toEqual({ success: true, message: 'Agent deleted successfully' })
 
-    for (const [method, path, body] of [
-      ['GET', ''],
-      ['PATCH', '', { role: 'x' }],
-      ['PATCH', '', {}],
-      ['PATCH', '', { archived: false }],
-      ['DELETE', ''],
-      ['GET', '/versions'],
-      ['POST', '/execute', { message: 'Hi' }],
-      ['POST', '/execute', { message: 'Hi', chatId: run.chatId }],
-      ['POST', '/execute', { message: 'Hi', sessionId: run.sessionId }],
-    ] as [string, string, Body?][]) {
-      expectError(await call(method, `/agents/${id}${path}`, ann, body), 404, 'Agent not found')
-    }
-    expectError(await call('GET', `/public/agents/${id}`), 404, 'Agent not found')
-    for (const list of ['/agents?tag=doomed', '/agents?owner=me&tag=doomed', '/public/agents?tag=doomed']) {
-      expect((await call('GET', list)).body).toMatchObject({ agents: [], total: 0 })
-    }
-    const { execution } = (await call('GET', `/executions/${run.executionId}`)).body
-    expect(execution).toMatchObject({ agentId: id, status: 'completed', result: run.result })
-    expect(names(await call('GET', '/agents'))).not.toContain('doomed')
-    expect((await call('GET', `/executions?agentId=${id}`)).body.executions).toHaveLength(1)
-    expect((await call('GET', `/executions/${run.executionId}/events`)).status).toBe(200)
-  })
+      for (const [method, path, body] of [
+        ['GET', ''],
+        ['PATCH', '', { role: 'x' }],
+        ['PATCH', '', {}],
+        ['PATCH', '', { archived: false }],
+        ['DELETE', ''],
+        ['GET', '/versions'],
+        ['POST', '/execute', { message: 'Hi' }],
+        ['POST', '/execute', { message: 'Hi', chatId: run.chatId }],
+        ['POST', '/execute', { message: 'Hi', sessionId: run.sessionId }],
+      ] as [string, string, Body?][]) {
+        expectError(await call(method, `/agents/${id}${path}`, ann, body), 404, 'Agent not found')
+      }
+      expectError(await call('GET', `/public/agents/${id}`), 404, 'Agent not found')
+      for (const list of ['/agents?tag=doomed', '/agents?owner=me&tag=doomed', '/public/agents?tag=doomed']) {
+        expect((await call('GET', list)).body).toMatchObject({ agents: [], total: 0 })
+      }
+      const { execution } = (await call('GET', `/executions/${run.executionId}`)).body
+      expect(execution).toMatchObject({ agentId: id, status: 'completed', result: run.result })
+      expect(names(await call('GET', '/agents'))).not.toContain('doomed')
+      expect((await call('GET', `/executions?agentId=${id}`)).body.executions).toHaveLength(1)
+      expect((await call('GET', `/executions/${run.executionId}/events`)).status).toBe(200)
+    },
+  )
 
   it('is archived once, and the second of two concurrent requests gives 404', async () => {
     const { id } = await create()
@@ -575,7 +578,7 @@ describe('lists', () => {
     await call('DELETE', `/agents/${id}`, who)
   })
 
-  it('of an organization without agents are empty', async () => {
+  it('lists of an organization without agents are empty', async () => {
     const who = await server.member({ organization: 'Nobody' })
     expect((await call('GET', '/agents', who)).body).toEqual({ success: true, agents: [], total: 0, nextCursor: null })
   })

@@ -109,7 +109,7 @@ describe('an agent', () => {
     expect(await agent({ basedOnAgentId: base.id, skillIds: [CORE] }, 'ben')).toMatchObject({ skillIds: [CORE] })
   })
 
-  it('in a list takes two more statements for all skills and servers', async () => {
+  it('an agent in a list takes two more statements for all skills and servers', async () => {
     const { token } = people.ann
     const ids = { skillIds: [await skill()], mcpInstanceIds: [await mcp()] }
     const statements = () => server.statementsOf(() => apis.REST(server, 'agents.list', {}, { token }))
@@ -122,7 +122,7 @@ describe('an agent', () => {
     }
   })
 
-  it('in a list of GraphQL takes one read for all skills and one for all servers', async () => {
+  it('an agent in a list of GraphQL takes one read for all skills and one for all servers', async () => {
     const ids = { skillIds: [await skill()], mcpInstanceIds: [await mcp('sort')] }
     now += 1000
     for (let i = 0; i < 5; i++) await agent(ids)
@@ -285,7 +285,7 @@ describe('MCP servers that a skill requires must be present', () => {
   const needs = (types: string) => `Skill needy-${made} requires the MCP servers: ${types}`
   const needy = () => skill({ name: `needy-${made + 1}`, requiredMCPs: ['github', 'linear'] })
 
-  it('when it is attached to an agent', async () => {
+  it('MCP servers that a skill requires must be present when it is attached to an agent', async () => {
     const [github, linear] = [await mcp('github'), await mcp('linear', 'ben')]
     const skillIds = [await needy()]
     for (const [mcpInstanceIds, missing] of [
@@ -304,7 +304,7 @@ describe('MCP servers that a skill requires must be present', () => {
     expect(await agent({ skillIds, mcpInstanceIds: [linear, github] })).toMatchObject({ skillIds })
   })
 
-  it('when it is attached to a space', async () => {
+  it('MCP servers that a skill requires must be present when it is attached to a space', async () => {
     const [github, linear] = [await mcp('github'), await mcp('linear', 'ben')]
     const addSkills = [await needy()]
     expectError(await on('REST', 'spaces.create', { name: 'S', addSkills }), 400, needs('github, linear'))

@@ -67,7 +67,7 @@ describe('the Authorization header', () => {
     ['SQL', () => `Bearer mst_'OR'1'='1`, 401, 'invalid'],
   ]
 
-  it.each(onEachApi(rows))('with %s: %s', async (api, _, header, status, message = '') => {
+  it.each(onEachApi(rows))('the Authorization header with %s: %s', async (api, _, header, status, message = '') => {
     const value = header(await server.member())
     const headers = value === null ? undefined : { Authorization: value }
     for (const procedure of ['agents.list', 'agents.create', 'executions.events']) {
@@ -115,7 +115,7 @@ describe('the Authorization header', () => {
     },
   )
 
-  it('with a recently used token costs no statement, and one after a second', async () => {
+  it('a recently used token costs no statement, and one after a second', async () => {
     const { token, userId } = await server.member()
     const actors = createActors(server.service.deps)
     const time = vi.spyOn(performance, 'now').mockReturnValue(1_000)
@@ -131,7 +131,7 @@ describe('the Authorization header', () => {
     actors.stop()
   })
 
-  it('with a recently used token is looked up again once notifications may have been missed', async () => {
+  it('a recently used token is looked up again once notifications may have been missed', async () => {
     const { deps } = server.service
     const member = await server.member()
     let miss = () => {}
@@ -153,7 +153,7 @@ describe('the Authorization header', () => {
     time.mockRestore()
   })
 
-  it('with a token that is revoked during its lookup is not cached as valid', async () => {
+  it('a token that is revoked during its lookup is not cached as valid', async () => {
     const { deps } = server.service
     const member = await server.member()
     const db = overrideMembers(deps.db, {
@@ -170,7 +170,7 @@ describe('the Authorization header', () => {
     actors.stop()
   })
 
-  it('with a token that expires in a millisecond is valid, and invalid then', async () => {
+  it('a token that expires in a millisecond is valid, and invalid then', async () => {
     const { token } = await server.member({ expiresAt: new Date(now.getTime() + 1) })
     expect((await request(server, 'GET', '/api/v1/agents', { token })).status).toBe(200)
     now = new Date(now.getTime() + 1)
@@ -184,12 +184,12 @@ describe('the Authorization header', () => {
     expectError(await raw([bad, good]), 401, invalid('REST'))
   })
 
-  it('of 64 KiB is refused unread', async () => {
+  it('the Authorization header of 64 KiB is refused unread', async () => {
     expectError(await raw([`Authorization: Bearer mst_${'x'.repeat(65_536)}`]), 431, 'Request Header Fields Too Large')
   })
 
   it.each(['\x00', '\x01', '\x0b', '\x1b[2J', '\x7f', 'a\rb'])(
-    'with the control character %j is refused',
+    'the Authorization header with the control character %j is refused',
     async (it) => {
       const { status, body } = await raw([`Authorization: Bearer mst_${it}${server.token.slice(4)}`])
       expect([400, 401]).toContain(status)
@@ -197,7 +197,7 @@ describe('the Authorization header', () => {
     },
   )
 
-  it('of 100 random bytes is refused, a hundred times', async () => {
+  it('the Authorization header of 100 random bytes is refused, a hundred times', async () => {
     for (let round = 0; round < 100; round++) {
       const bytes = randomBytes(100)
         .toString('latin1')

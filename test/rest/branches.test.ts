@@ -215,7 +215,7 @@ describe('a branch', () => {
     expectError(await request(server, 'GET', `/api/v1/chats/${chat}/messages?branch=unknown`), 404, 'Session not found')
   })
 
-  it("from other users' messages needs the scope to read them, as continuing does", async () => {
+  it("a branch from other users' messages needs the scope to read them, as continuing does", async () => {
     const chat = await open()
     await say(chat, 'One')
     const replaces = await find(chat, 'One')

@@ -80,7 +80,7 @@ describe('GET /tasks/events', () => {
     expect((await events.next())?.data).toEqual({ type: 'deleted', id: own.id })
   })
 
-  it('of one task ends with its deletion, and gives 404 for a foreign task', async () => {
+  it('GET /tasks/events of one task ends with its deletion, and gives 404 for a foreign task', async () => {
     const { id } = await call('POST', '/tasks', ann, { title: 'One' })
     using events = await follow(`/tasks/events?id=${id}`, ann)
     await call('POST', '/tasks', ann, { title: 'Another' })

@@ -121,7 +121,7 @@ describe('the events of a chat', () => {
     expect(nameOf((await last.next())!)).toBe('done')
   })
 
-  it('of two concurrent branches also resume after any of them', async () => {
+  it('the events of a chat of two concurrent branches also resume after any of them', async () => {
     const chat = await open()
     const one = await send(chat, { message: 'One' })
     const [left, right] = [gated(['l1 ', 'l2']), gated(['r1 ', 'r2'])]

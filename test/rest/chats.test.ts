@@ -216,7 +216,7 @@ describe('GET /chats', () => {
 })
 
 describe('the status of a chat', () => {
-  it('and its run have previews of whole emoji', async () => {
+  it('the status of a chat and its run have previews of whole emoji', async () => {
     const family = '👩\u200d👩\u200d👧\u200d👦'
     model.script({ tokens: [family.repeat(30)] })
     const agentId = await agent()
@@ -583,24 +583,27 @@ describe('a foreign id looks like one that never existed', () => {
     return answers
   }
 
-  it.each(ATTEMPTS)('of a chat: %s: %s', async (_, method, path, body) => {
-    const secret = await open({ agentId: await agent({ visibility: 'private' }) })
-    const hidden = await open({ spaceId: await space({ visibility: 'private' }) })
-    const [own, gone] = [await open(), await open()]
-    await done('chats.delete', { id: gone.id })
-    for (const who of ['eve', 'ben'] as const) {
-      const foreign = [secret.id, hidden.id, gone.id, ...(who === 'eve' ? [own.id] : [])]
-      const answers = await answersTo(who, [newId(), ...foreign], method, path, body)
-      expect(answers[0]!.status).toBe(404)
-      for (const answer of answers) expect(answer).toEqual(answers[0])
-    }
-  })
+  it.each(ATTEMPTS)(
+    'a foreign id looks like one that never existed of a chat: %s: %s',
+    async (_, method, path, body) => {
+      const secret = await open({ agentId: await agent({ visibility: 'private' }) })
+      const hidden = await open({ spaceId: await space({ visibility: 'private' }) })
+      const [own, gone] = [await open(), await open()]
+      await done('chats.delete', { id: gone.id })
+      for (const who of ['eve', 'ben'] as const) {
+        const foreign = [secret.id, hidden.id, gone.id, ...(who === 'eve' ? [own.id] : [])]
+        const answers = await answersTo(who, [newId(), ...foreign], method, path, body)
+        expect(answers[0]!.status).toBe(404)
+        for (const answer of answers) expect(answer).toEqual(answers[0])
+      }
+    },
+  )
 
   it.each([
     ['an agent', () => agent({ visibility: 'private' }), { agentId: '{id}' }, 404],
     ['an agent of the organization', () => agent(), { agentId: '{id}' }, 404],
     ['a space', () => space(), { spaceId: '{id}' }, 404],
-  ])('in %s of a new chat', async (_, make, body, status) => {
+  ])('a foreign id looks like one that never existed in %s of a new chat', async (_, make, body, status) => {
     const answers = await answersTo('eve', [newId(), await make()], 'POST', () => '/api/v1/chats', body)
     expect(answers[0]!.status).toBe(status)
     expect(answers[1]).toEqual(answers[0])

@@ -77,7 +77,7 @@ describe('a space is initialized', () => {
     expect(listed.files.map(({ path }: { path: string }) => path).sort()).toEqual(files.toSorted())
   })
 
-  it('and renamed, if a name is given', async () => {
+  it('a space is initialized and renamed, if a name is given', async () => {
     const id = await createSpace()
     const { body } = await init(id, { type: 'readme', spaceName: 'Research', orgId: owner.organizationId })
     expect(body.space.name).toBe('Research')
@@ -97,7 +97,7 @@ describe('a space is initialized', () => {
     expect(await server.service.deps.db.auditEvent.count({ where })).toBe(1)
   })
 
-  it('beside existing files, which stay unchanged', async () => {
+  it('a space is initialized beside existing files, which stay unchanged', async () => {
     const id = await createSpace()
     const path = `/api/v1/spaces/${id}/files/content?path=README.md`
     await request(server, 'PUT', path, { token: owner.token, body: { content: 'mine' } })
@@ -107,7 +107,7 @@ describe('a space is initialized', () => {
     expect((await filesOf(id))['README.md']).toBe('mine')
   })
 
-  it('once per Idempotency-Key, with the same answer again', async () => {
+  it('a space is initialized once per Idempotency-Key, with the same answer again', async () => {
     const id = await createSpace()
     const headers = { 'Idempotency-Key': 'init' }
     const first = await init(id, { type: 'readme' }, owner, headers)
@@ -200,7 +200,7 @@ describe('a repository', () => {
     expect(branch.body.space.fileCount).toBe(1)
   })
 
-  it('without a commit is refused', async () => {
+  it('a repository without a commit is refused', async () => {
     git.create('empty.git')
     expectError(await clone(`${git.url}/empty.git`), 400, 'Repository could not be cloned: it has no commit')
   })
@@ -239,7 +239,7 @@ describe('a repository', () => {
     expect((await filesOf(id))['kept.md']).toBe('kept')
   })
 
-  it('larger than a space is refused as a whole', async () => {
+  it('a repository larger than a space is refused as a whole', async () => {
     const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, at) => [`f${at}`, 'x']))
     git.commit('many.git', many(2001))
     const refused = await clone(`${git.url}/many.git`)
@@ -283,7 +283,7 @@ describe('a repository', () => {
     `https://localhost/${'x'.repeat(2000)}`,
     'https://name.invalid/a.git',
   ]
-  it.each(URLS)('at %j is refused', async (url) => {
+  it.each(URLS)('a repository at %j is refused', async (url) => {
     for (const name of ['-oproxycommand=x', '-x.example', '*', 'a,b']) names.set(name, ['127.0.0.1'])
     const { status, body } = await clone(url)
     expect([status, body.message]).toEqual([
@@ -295,7 +295,7 @@ describe('a repository', () => {
   it.each([
     ...['-x', '--upload-pack=x', '/x', 'x/', '.x', 'x/.y', 'x..y', 'x//y', 'x y', 'x~1', 'x^', 'x:y', 'x?', 'x*', 'x['],
     ...['x\\y', 'x@{1}', '@', 'x.lock', 'x.lock/y', 'x.', 'x\ny', 'x\x7f', '..', '.', `${'x'.repeat(251)}`],
-  ])('with the branch %j is refused', async (branch) => {
+  ])('a repository with the branch %j is refused', async (branch) => {
     const { status, body } = await clone(`${git.url}/a.git`, { branch })
     expect([status, body.message]).toEqual([400, expect.stringMatching(/^Invalid (branch|value for field: branch)/)])
     expect(git.requests).toEqual([])
@@ -304,7 +304,7 @@ describe('a repository', () => {
   it.each<[string, string, object, string]>([
     ['none', '/none.git', {}, 'there is none, or it is not public'],
     ['no such branch', '/a.git', { branch: 'none' }, 'there is no such branch'],
-  ])('with %s missing gives a 400', async (_, path, more, reason) => {
+  ])('a repository with %s missing gives a 400', async (_, path, more, reason) => {
     expectError(await clone(git.url + path, more), 400, `Repository could not be cloned: ${reason}`)
   })
 
@@ -331,7 +331,7 @@ describe('a repository', () => {
       },
       /./,
     ],
-  ])('whose server %s gives a 400 without details', async (_, instead, reason) => {
+  ])('a repository whose server %s gives a 400 without details', async (_, instead, reason) => {
     git.instead = instead
     const { status, body } = await clone(`${git.url}/a.git`)
     expect([status, body.message]).toEqual([400, expect.stringMatching(/^Repository could not be cloned: [\w ,;]+$/)])
@@ -463,14 +463,17 @@ describe('a repository', () => {
       ['mapped.example', '::ffff:10.0.0.1'],
       ['both.example', '93.184.215.14', '10.0.0.1'],
     ]
-    it.each(HOSTS)('at %s is refused, unless the operator allows it', async (host, ...addresses) => {
-      if (addresses.length) names.set(host, addresses)
-      const { id } = await strict.service.deps.db.space.findFirstOrThrow()
-      const body = { type: 'git', url: `https://${host}:${git.port}/a.git` }
-      const answer = await request(strict, 'POST', `/api/spaces/${id}/init`, { body })
-      expectError(answer, 400, 'Invalid url. Must be the https address of a public repository')
-      expect(git.requests).toEqual([])
-    })
+    it.each(HOSTS)(
+      'a repository in a private network at %s is refused, unless the operator allows it',
+      async (host, ...addresses) => {
+        if (addresses.length) names.set(host, addresses)
+        const { id } = await strict.service.deps.db.space.findFirstOrThrow()
+        const body = { type: 'git', url: `https://${host}:${git.port}/a.git` }
+        const answer = await request(strict, 'POST', `/api/spaces/${id}/init`, { body })
+        expectError(answer, 400, 'Invalid url. Must be the https address of a public repository')
+        expect(git.requests).toEqual([])
+      },
+    )
   })
 })
 
@@ -522,7 +525,7 @@ describe('an agent is run', () => {
     spaceId = await createSpace()
   })
 
-  it('in a space, and continues in its session', async () => {
+  it('an agent is run in a space, and continues in its session', async () => {
     const { status, body } = await post(owner, PATH, { characterId, spaceId, message: 'Hi' })
     expect([status, body]).toEqual([
       200,
@@ -551,7 +554,7 @@ describe('an agent is run', () => {
     expect(execution).toMatchObject({ agentId: characterId, spaceId, message: 'Hi' })
   })
 
-  it('with a stream of its events, and in the background', async () => {
+  it('an agent is run with a stream of its events, and in the background', async () => {
     const body = { characterId, spaceId, message: 'Hi' }
     const options = { method: 'POST', token: owner.token, body: { ...body, stream: true } }
     const events = await (await openStream(server, PATH, options)).rest()
@@ -586,7 +589,7 @@ describe('an agent is run', () => {
     expect((await post(member, PATH, { characterId, message: 'Hi' })).status).toBe(200)
   })
 
-  it('once per Idempotency-Key, which belongs to this path', async () => {
+  it('an agent is run once per Idempotency-Key, which belongs to this path', async () => {
     const headers = { 'Idempotency-Key': 'execute' }
     const body = { characterId, spaceId, message: 'Hi' }
     const first = await post(owner, PATH, body, headers)

@@ -192,18 +192,18 @@ describe('a body', () => {
     ['POST', '/trpc/agents.create', '"Ada"', 400, invalid('body', 'object')],
     ['GET', '/trpc/agents.list?input={', undefined, 400, 'Invalid JSON in request body'],
     ['GET', '/trpc/agents.list?input=[]', undefined, 400, invalid('body', 'object')],
-  ])('over tRPC: %s %s %s: %i %s', async (method, path, body, status, message) => {
+  ])('a body over tRPC: %s %s %s: %i %s', async (method, path, body, status, message) => {
     const answer = await request(server, method, path, { body })
     expectError({ ...answer, body: answer.body.error.data }, status, message)
     expect(answer.body.error.message).toBe(message)
   })
 
-  it('that is not UTF-8 gives a 400', async () => {
+  it('a body that is not UTF-8 gives a 400', async () => {
     const answer = await send('POST', '/api/v1/agents', [Buffer.from('{"name":"\xff","systemPrompt":"x"}', 'latin1')])
     expectError(answer, 400, 'Invalid JSON in request body')
   })
 
-  it.each(['/api/v1/agents', '/trpc/agents.create'])('of 1 MiB is accepted by %s', async (path) => {
+  it.each(['/api/v1/agents', '/trpc/agents.create'])('a body of 1 MiB is accepted by %s', async (path) => {
     const body = Buffer.alloc(1024 * 1024, ' ')
     body.write(JSON.stringify(valid))
     expect((await send('POST', path, [body])).status).toBe(200)
@@ -216,7 +216,7 @@ describe('a body', () => {
     ['/api/v1/agents', 8 * 1024 * 1024, false],
     ['/trpc/agents.create', 1, true],
     ['/trpc/agents.create', 1, false],
-  ])('at %s with %i bytes more than 1 MiB, its length given: %s, gives a 413', async (path, more, hasLength) => {
+  ])('a body at %s with %i bytes more than 1 MiB, its length given: %s, gives a 413', async (path, more, hasLength) => {
     const body = Buffer.alloc(1024 * 1024 + more, ' ')
     body.write(JSON.stringify(valid))
     const headers = hasLength ? { 'Content-Length': String(body.length) } : {}
@@ -230,7 +230,7 @@ describe('a body', () => {
     ['/api/v1/agents', 'application/json'],
     ['/graphql', 'application/json'],
     ['/api/v1/media', 'multipart/form-data; boundary=x'],
-  ])('at %s is read to its end after a refusal, also on a connection that then ends', async (path, type) => {
+  ])('a body at %s is read to its end after a refusal, also on a connection that then ends', async (path, type) => {
     for (const connection of ['keep-alive', 'close']) {
       const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
       const length = 30 * 1024 * 1024
@@ -278,7 +278,7 @@ describe('a body', () => {
     expect(limits).toMatchObject({ requestTimeout: 30 * 60_000, headersTimeout: 60_000 })
   })
 
-  it('without an end is refused, and its sender is disconnected', async () => {
+  it('a body without an end is refused, and its sender is disconnected', async () => {
     const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
     const head = ['Host: localhost', `Authorization: Bearer ${server.token}`, 'Content-Type: application/json']
     const lines = ['POST /api/v1/agents HTTP/1.1', ...head, 'Transfer-Encoding: chunked']
@@ -308,7 +308,7 @@ describe('a body', () => {
     ['application/json; charset=utf-8', 200],
     ['application/json;charset=UTF-8', 200],
     ['Application/JSON', 200],
-  ])('of type %s gives a %i', async (type, status) => {
+  ])('a body of type %s gives a %i', async (type, status) => {
     for (const path of ['/api/v1/agents', '/trpc/agents.create']) {
       const answer = await send('POST', path, [Buffer.from(JSON.stringify(valid))], { 'Content-Type': type })
       const data = answer.body.error?.data ?? answer.body
@@ -317,7 +317,7 @@ describe('a body', () => {
     }
   })
 
-  it('that is compressed gives a 415', async () => {
+  it('a body that is compressed gives a 415', async () => {
     const headers = { 'Content-Type': 'application/json', 'Content-Encoding': 'gzip' }
     expectError(
       await send('POST', '/api/v1/agents', [gzipSync(JSON.stringify(valid))], headers),
@@ -326,7 +326,7 @@ describe('a body', () => {
     )
   })
 
-  it('without a type gives a 415', async () => {
+  it('a body without a type gives a 415', async () => {
     const body = Buffer.from(JSON.stringify(valid))
     for (const length of [null, String(body.length)]) {
       const headers = { 'Content-Type': null, 'Content-Length': length }
@@ -334,7 +334,7 @@ describe('a body', () => {
     }
   })
 
-  it('and its content type are optional if no field is required', async () => {
+  it('a body and its content type are optional if no field is required', async () => {
     const { executionId } = await run('Hi')
     for (const chunked of [{}, { 'Transfer-Encoding': 'chunked' }]) {
       const headers = { 'Content-Type': null, ...chunked }
@@ -450,7 +450,7 @@ describe('an unknown resource gives a 404', () => {
     ['GET', '/trpc'],
     ['GET', '/.env'],
     ['GET', '/api/v1/../../healthz/..%2f'],
-  ])('at %s %s: Not found', async (method, path) => {
+  ])('an unknown resource gives a 404 at %s %s: Not found', async (method, path) => {
     expectError(await request(server, method, path), 404, 'Not found')
   })
 
@@ -466,7 +466,7 @@ describe('an unknown resource gives a 404', () => {
     ['GET', '__proto__'],
     ['GET', 'agents.__proto__'],
     ['GET', 'constructor.constructor'],
-  ])('at %s /trpc/%s: Not found', async (method, path) => {
+  ])('an unknown resource gives a 404 at %s /trpc/%s: Not found', async (method, path) => {
     const answer = await request(server, method, `/trpc/${path}`, { ...(method !== 'GET' && { body: {} }) })
     expectError({ ...answer, body: answer.body.error.data }, 404, 'Not found')
   })
@@ -509,7 +509,7 @@ describe('a method that a path does not support gives a 405 with the supported o
     ['PUT', '/api/v1/media', 'GET, HEAD, POST'],
     ['POST', '/healthz', 'GET, HEAD'],
     ['POST', '/api/openapi.json', 'GET, HEAD'],
-  ])('at %s %s: Allow: %s', async (method, path, allow) => {
+  ])('an unsupported method gives a 405 with the supported ones at %s %s: Allow: %s', async (method, path, allow) => {
     const answer = await request(server, method, path, { token: null })
     const { status, headers } = answer
     expect([status, headers.get('allow')?.split(', ').sort()]).toEqual([405, allow.split(', ').sort()])
@@ -524,13 +524,16 @@ describe('a method that a path does not support gives a 405 with the supported o
     ['DELETE', 'agents.delete', 'POST'],
     ['HEAD', 'agents.create', 'POST'],
     ['HEAD', 'executions.events', 'GET'],
-  ])('at %s /trpc/%s: Allow: %s', async (method, path, allow) => {
-    const hasBody = method !== 'GET' && method !== 'HEAD'
-    const answer = await request(server, method, `/trpc/${path}`, { ...(hasBody && { body: {} }) })
-    expect([answer.status, answer.headers.get('allow')]).toEqual([405, allow])
-    if (method === 'HEAD') return
-    expectError({ ...answer, body: answer.body.error.data }, 405, 'Method not allowed')
-  })
+  ])(
+    'an unsupported method gives a 405 with the supported ones at %s /trpc/%s: Allow: %s',
+    async (method, path, allow) => {
+      const hasBody = method !== 'GET' && method !== 'HEAD'
+      const answer = await request(server, method, `/trpc/${path}`, { ...(hasBody && { body: {} }) })
+      expect([answer.status, answer.headers.get('allow')]).toEqual([405, allow])
+      if (method === 'HEAD') return
+      expectError({ ...answer, body: answer.body.error.data }, 405, 'Method not allowed')
+    },
+  )
 })
 
 it.each([
@@ -614,7 +617,7 @@ describe('an unknown name is reported', () => {
     expect((await request(server, method, path, { token: null })).status).toBe(401)
   })
 
-  it('except for parameters that caches and trackers add', async () => {
+  it('an unknown name is reported except for parameters that caches and trackers add', async () => {
     const path = '/api/v1/agents?limit=1&_=123&utm_source=mail'
     expect((await request(server, 'GET', path)).status).toBe(200)
   })
@@ -627,26 +630,26 @@ describe('an unknown name is reported', () => {
     expect(answer.headers.get('x-muster-warnings')).toBe('2')
   })
 
-  it('for at most 20 fields, with at most 100 characters each', async () => {
+  it('an unknown name is reported for at most 20 fields, with at most 100 characters each', async () => {
     const more = Object.fromEntries(Array.from({ length: 30 }, (_, index) => [`x${index}`.padEnd(300, 'y'), 1]))
     const { body, headers } = await request(server, 'POST', '/api/v1/agents', { body: { ...valid, ...more } })
     expect([body.warnings.length, body.warnings[0].length]).toEqual([20, 100])
     expect(headers.get('x-muster-warnings')).toBe('20')
   })
 
-  it('in the answer of a run, beside the warnings of the run', async () => {
+  it('an unknown name is reported in the answer of a run, beside the warnings of the run', async () => {
     const path = `/api/v1/agents/${agentId}/execute`
     const { body } = await request(server, 'POST', path, { body: { message: 'Hi', strem: true } })
     expect(body.warnings).toContain('Unknown field: strem')
   })
 
-  it('except for aliases, and without an empty list of warnings', async () => {
+  it('an unknown name is reported except for aliases, and without an empty list of warnings', async () => {
     const body = { name: 'Ada', system_message: 'You are Ada.' }
     const answer = await request(server, 'POST', '/api/v1/agents', { body })
     expect([answer.body.warnings, answer.headers.get('x-muster-warnings')]).toEqual([undefined, null])
   })
 
-  it('beside a missing field', async () => {
+  it('an unknown name is reported beside a missing field', async () => {
     const { status, body } = await request(server, 'POST', '/api/v1/agents', {
       body: { ...valid, name: undefined, nmae: 'Ada' },
     })

@@ -154,7 +154,7 @@ describe('a run that the caller waits for', () => {
     expect([(await get(first)).agentVersion, (await get(second)).agentVersion]).toEqual([1, 2])
   })
 
-  it('that waits for its session starts with the agent at that time, and records its version', async () => {
+  it('a run that waited for its session starts with the current agent, and records its version', async () => {
     const { promise, resolve } = Promise.withResolvers<void>()
     model.script({ tokens: [promise, 'One.'] }, { tokens: 'Two.' })
     const { executionId: first, chatId, sessionId } = await run({ background: true })
@@ -186,7 +186,7 @@ describe('a run that the caller waits for', () => {
   })
 
   it.each([-5, 3e9, 1e16, 1e19])(
-    'with an impossible report of %d tokens counts none, and stays readable',
+    'a run with an impossible report of %d tokens counts none, and stays readable',
     async (input) => {
       const member = await server.member({ organization: `Wrong ${input}` })
       const { token, organizationId } = member
@@ -268,7 +268,7 @@ describe('a conversation', () => {
     expect(new Set([first.chatId, second.chatId, first.sessionId, second.sessionId]).size).toBe(4)
   })
 
-  it('of two agents in one chat has a session for each', async () => {
+  it('a conversation of two agents in one chat has a session for each', async () => {
     const other = await create({ systemPrompt: 'You are Bea.' })
     const { chatId, sessionId } = await run({ message: 'To Ada' })
     const second = await run({ message: 'To Bea', chatId }, ann, other)

@@ -486,26 +486,29 @@ describe('an execution tree', () => {
     expect(withAll(await treeOf(root))).toHaveLength(1_000)
   })
 
-  it.skipIf(onPostgres)('with a thousand existing levels is shown, with deep ones beside their parent', async () => {
-    const { executionId } = (await execute()).body
-    const ids = await chainBelow(server.service.deps.db, executionId, 1_000)
-    const last = ids.at(-1)!
-    for (const id of [executionId, ids[3]!, last]) {
-      let node = await treeOf(id)
-      expect(withAll(node).map((one) => [one.id, one.depth])).toEqual(ids.map((one, at) => [one, at]))
-      for (let depth = 0; depth < 4; depth++) {
-        expect(idsOf(node.children)).toEqual([ids[depth + 1]])
-        node = node.children[0]!
+  it.skipIf(onPostgres)(
+    'an execution tree of a thousand levels is shown, with deep ones beside their parent',
+    async () => {
+      const { executionId } = (await execute()).body
+      const ids = await chainBelow(server.service.deps.db, executionId, 1_000)
+      const last = ids.at(-1)!
+      for (const id of [executionId, ids[3]!, last]) {
+        let node = await treeOf(id)
+        expect(withAll(node).map((one) => [one.id, one.depth])).toEqual(ids.map((one, at) => [one, at]))
+        for (let depth = 0; depth < 4; depth++) {
+          expect(idsOf(node.children)).toEqual([ids[depth + 1]])
+          node = node.children[0]!
+        }
+        expect(idsOf(node.children)).toEqual(ids.slice(5))
       }
-      expect(idsOf(node.children)).toEqual(ids.slice(5))
-    }
-    expectError(await cancel(last), 400, 'Cannot cancel execution with status: completed')
-    expectError(
-      await execute({ parentExecutionId: last }),
-      400,
-      'Invalid parentExecutionId. Must be less than 5 levels deep',
-    )
-  })
+      expectError(await cancel(last), 400, 'Cannot cancel execution with status: completed')
+      expectError(
+        await execute({ parentExecutionId: last }),
+        400,
+        'Invalid parentExecutionId. Must be less than 5 levels deep',
+      )
+    },
+  )
 })
 
 it.each(APIS)('%s: a long tree shows only the requested execution whole, and the others as lists do', async (api) => {
@@ -633,7 +636,7 @@ describe('an execution has the visibility of its agent and space', () => {
     expect(body.execution.result).toBeUndefined()
   })
 
-  it('once private, shows its starter no column with a text, by id, in a list or in a tree', async () => {
+  it('an execution of an agent that became private shows its starter no text in any list', async () => {
     const id = await create()
     const root = (await execute({}, ben)).body.executionId
     const { executionId } = (await execute({ parentExecutionId: root }, ben, id)).body
@@ -656,7 +659,7 @@ describe('an execution has the visibility of its agent and space', () => {
     expect(found(await seenBy(ben))).toEqual([])
   })
 
-  it('once private, shows its starter neither the object nor the error in events of any API', async () => {
+  it('an execution of an agent that became private shows no object or error in its events', async () => {
     const id = await create()
     const SECRET = 'the-answer'
     model.script(

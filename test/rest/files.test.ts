@@ -347,7 +347,7 @@ describe('a path', () => {
     '%EF%BC%8F',
     '+a',
     'a+',
-  ])('written %s in a URL leads nowhere', async (path) => {
+  ])('a path written %s in a URL leads nowhere', async (path) => {
     const url = content(await space(), path)
     const { token } = ann
     expectError(await request(server, 'GET', url, { token }), 400, 'Invalid path')

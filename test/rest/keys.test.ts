@@ -96,7 +96,7 @@ describe('POST /keys', () => {
     [['keys:write', 'agents:execute'], ['agents:read'], 403],
     [['keys:write'], ['*'], 403],
     [['keys:read'], ['keys:read'], 403],
-  ])('by a key with %j for a key with %j: %i', async (scopes, wanted, status) => {
+  ])('POST /keys by a key with %j for a key with %j: %i', async (scopes, wanted, status) => {
     const maker = await server.member({ scopes })
     const before = await server.service.deps.db.token.count()
     const answer = await post(maker, { name: 'x', scopes: wanted })
@@ -105,7 +105,7 @@ describe('POST /keys', () => {
     expect(await server.service.deps.db.token.count()).toBe(before + (status === 200 ? 1 : 0))
   })
 
-  it('by a restricted key gives no further scopes', async () => {
+  it('POST /keys by a restricted key gives no further scopes', async () => {
     const ann = await server.member()
     const less = await created(ann, { scopes: ['keys:write', 'tasks:read'] })
     expectError(await post(less, { name: 'x', scopes: ['*'] }), 403, FORBIDDEN)

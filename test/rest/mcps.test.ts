@@ -411,7 +411,7 @@ describe('an MCP server', () => {
   })
 
   it.each(onEachApi([['get'], ['update'], ['delete'], ['tools']]))(
-    'of another organization looks unknown: %s %s',
+    'an MCP server of another organization looks unknown: %s %s',
     async (api, action) => {
       const { id } = await create()
       const input = action === 'update' ? { name: 'x' } : {}

@@ -171,7 +171,7 @@ describe.each(['folder', 'bucket'] as const)('media in a %s', (kind) => {
 })
 
 describe('a folder of media', () => {
-  it('and its files can be read by their owner alone', async () => {
+  it('a folder of media and its files can be read by their owner alone', async () => {
     await using place = await createPlace('folder')
     await using server = await place.start()
     await upload(server, 'x')

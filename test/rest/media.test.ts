@@ -129,7 +129,7 @@ describe('POST /media', () => {
     })
   })
 
-  it('with an Idempotency-Key uploads once, and refuses the key for another file', async () => {
+  it('POST /media with an Idempotency-Key uploads once, and refuses the key for another file', async () => {
     const headers = { 'Idempotency-Key': 'upload-1' }
     const before = await rowCount()
     const first = await upload(server, PNG, { name: 'a.png', token: ann.token, headers })
@@ -292,7 +292,7 @@ const NASTY = [
 ]
 
 describe('a file name', () => {
-  it('of many hostile ones leads nowhere, and leaves the header valid', async () => {
+  it('a file name of many hostile ones leads nowhere, and leaves the header valid', async () => {
     const rounds = process.env.NIGHTLY === '1' ? 200 : 60
     const random = seeded(20_261)
     // The parent folder is shared: other files come and go there.
@@ -431,7 +431,7 @@ describe('an invalid upload', () => {
     expect(await rowCount()).toBe(before + (status === 200 ? 1 : 0))
   })
 
-  it('without an end is refused at the 26th megabyte, whatever it contains', async () => {
+  it('an invalid upload without an end is refused at the 26th megabyte, whatever it contains', async () => {
     for (const head of [
       form([filePart('a', '')], '').subarray(0, -2),
       Buffer.from(''),
@@ -456,7 +456,7 @@ describe('an invalid upload', () => {
     }
   })
 
-  it('whose client disconnects in mid-file leaves nothing', async () => {
+  it('an invalid upload whose client disconnects in mid-file leaves nothing', async () => {
     const before = await rowCount()
     for (const cut of [200, 70_000, 2 * MIB]) {
       const body = form([filePart('a', randomBytes(3 * MIB))])
@@ -473,7 +473,7 @@ describe('an invalid upload', () => {
     expect(await rowCount()).toBe(before)
   })
 
-  it('with an unknown outcome, because the database has gone away, stays', async () => {
+  it('an invalid upload with an unknown outcome, because the database has gone away, stays', async () => {
     const { deps } = server.service
     const actor = await deps.actors.of(credentialsOf(`Bearer ${ann.token}`))
     const received = await receive(actor, deps, Readable.from([Buffer.from('kept')]), 'a.txt')
@@ -711,7 +711,7 @@ describe('attachments of a message', () => {
     ])
   })
 
-  it('that have vanished from the disk do not fail the run', async () => {
+  it('attachments of a message that have vanished from the disk do not fail the run', async () => {
     const agentId = await createAgent()
     const png = await uploaded(PNG, 'a.png')
     await server.service.deps.storage.remove(png.id)
@@ -720,7 +720,7 @@ describe('attachments of a message', () => {
     await call('DELETE', `/media/${png.id}`)
   })
 
-  it('that are unknown, foreign or too many are refused', async () => {
+  it('attachments of a message that are unknown, foreign or too many are refused', async () => {
     const agentId = await createAgent()
     const own = await uploaded(PNG)
     const foreign = await uploaded(PNG, 'a.png', eve)

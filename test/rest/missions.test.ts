@@ -329,7 +329,7 @@ describe('PATCH /missions/{id}', () => {
     expect(await schedule(null)).toMatchObject({ type: 'none', value: null, overlap: 'skip', nextRun: null })
   })
 
-  it('with the same schedule preserves a due fire time', async () => {
+  it('PATCH /missions/{id} with the same schedule preserves a due fire time', async () => {
     clock.set(START)
     const once = { type: 'once', value: '2026-06-01T12:30' }
     const { id } = await create({ schedule: once })
@@ -339,7 +339,7 @@ describe('PATCH /missions/{id}', () => {
     expect(await get(id)).toMatchObject({ status: 'completed', schedule: { runCount: 1 } })
   })
 
-  it('with a new time makes a completed mission wait for it', async () => {
+  it('PATCH /missions/{id} with a new time makes a completed mission wait for it', async () => {
     clock.set(START)
     const { id } = await create({ schedule: { type: 'once', value: '2026-06-01T12:30' } })
     clock.advance(30 * MINUTE)
@@ -352,7 +352,7 @@ describe('PATCH /missions/{id}', () => {
     expect(await get(id)).toMatchObject({ status: 'completed', schedule: { runCount: 2 } })
   })
 
-  it('with a new time for a paused mission takes effect when it resumes', async () => {
+  it('PATCH /missions/{id} with a new time for a paused mission takes effect when it resumes', async () => {
     clock.set(START)
     const { id } = await create()
     await act(id, 'pause')
@@ -410,7 +410,7 @@ describe('PATCH /missions/{id}', () => {
       await ok(call('DELETE', `/missions/${id}`))
     })
 
-    it.runIf(onPostgres)('and the end of its run makes it wait for the new time', async () => {
+    it.runIf(onPostgres)('a PATCH of the schedule during another one and the run’s end takes effect', async () => {
       clock.set(START)
       const release = hold()
       const { id } = await create({ schedule: { type: 'continuous' } })
@@ -434,7 +434,7 @@ describe('PATCH /missions/{id}', () => {
       await ok(call('DELETE', `/missions/${id}`))
     })
 
-    it('and a resume makes it wait for the new time', async () => {
+    it('a PATCH of the schedule during another one and a resume makes it wait for the new time', async () => {
       clock.set(START)
       const { id } = await create({ schedule: daily })
       await ok(act(id, 'pause'))
@@ -447,14 +447,14 @@ describe('PATCH /missions/{id}', () => {
     })
   })
 
-  it('by an admin that makes it private is answered, and then it is its owner’s', async () => {
+  it('a PATCH by an admin that makes a mission private is answered, and then it is its owner’s', async () => {
     const { id } = await create()
     expect(await patched(id, { visibility: 'private' }, admin)).toMatchObject({ id, visibility: 'private' })
     expectError(await call('GET', `/missions/${id}`, undefined, admin), 404, 'Mission not found')
     expect(await get(id)).toMatchObject({ visibility: 'private' })
   })
 
-  it('by an admin accepts only agents and spaces that its owner can use', async () => {
+  it('PATCH /missions/{id} by an admin accepts only agents and spaces that its owner can use', async () => {
     const { id } = await create()
     const agent = await createAgent({ visibility: 'private' }, admin)
     const space = await createSpace({ visibility: 'private' }, admin)
@@ -465,7 +465,7 @@ describe('PATCH /missions/{id}', () => {
     expect(await patched(id, { agentId: shared }, admin)).toMatchObject({ agentId: shared })
   })
 
-  it('with a status runs, pauses and resumes it, and the present status changes nothing', async () => {
+  it('a PATCH with a status runs, pauses and resumes a mission; the present one changes nothing', async () => {
     const { id } = await create()
     const release = hold()
     expect(await patched(id, { title: 'Go', status: 'running' })).toMatchObject({
@@ -486,7 +486,7 @@ describe('PATCH /missions/{id}', () => {
     expect((await patched(id, { status: 'completed', icon: 'y' })).icon).toBe('y')
   })
 
-  it('with an impossible status is refused as a whole', async () => {
+  it('PATCH /missions/{id} with an impossible status is refused as a whole', async () => {
     const { id } = await create()
     const refused = async (status: string, code: number, message: string) => {
       const before = await get(id)
@@ -504,7 +504,7 @@ describe('PATCH /missions/{id}', () => {
     await refused('pending', 409, 'Mission is not paused')
   })
 
-  it('that runs it uses its new fields', async () => {
+  it('PATCH /missions/{id} that runs it uses its new fields', async () => {
     const { id } = await create()
     const changes = { title: 'New', goal: 'Look closer', agentId: await createAgent(), spaceId: await createSpace() }
     const schedule = { type: 'cron', value: '0 9 * * *' }
@@ -533,21 +533,21 @@ describe('PATCH /missions/{id}', () => {
       expect(await written()).toEqual(before)
     }
 
-    it('if its space was deleted', async () => {
+    it('a PATCH that would run a mission changes nothing if its space was deleted', async () => {
       const spaceId = await createSpace()
       const { id } = await create({ spaceId })
       await ok(call('DELETE', `/spaces/${spaceId}`))
       await refused(id, 404, 'Space not found')
     })
 
-    it('if its agent is another organization’s, and private now', async () => {
+    it('a PATCH that would run a mission changes nothing if its foreign agent is private now', async () => {
       const foreign = await createAgent({ visibility: 'public' }, eve)
       const { id } = await create({ agentId: foreign })
       await ok(call('PATCH', `/agents/${foreign}`, { visibility: 'private' }, eve))
       await refused(id, 404, 'Agent not found')
     })
 
-    it('if too many runs are pending already', async () => {
+    it('a PATCH that would run a mission changes nothing if too many runs are pending', async () => {
       await using full = await startServer({ MAX_RUNNING_PER_ORGANIZATION: '1', MAX_PENDING_RUNS: '0' }, { clock })
       const who = await full.member()
       const make = async (path: string, body: Body) =>
@@ -558,7 +558,7 @@ describe('PATCH /missions/{id}', () => {
       await refused(id, 429, 'Rate limit exceeded. Retry after 60 seconds.', full, who)
     })
 
-    it('if another request has paused it meanwhile', async () => {
+    it('a PATCH that would run a mission changes nothing if it was paused meanwhile', async () => {
       const { id, title } = await create()
       const [run, pause] = [() => patch(id, { title: 'No', status: 'running' }), () => act(id, 'pause')]
       const [late] = onPostgres
@@ -706,7 +706,7 @@ describe('POST /missions/{id}/run', () => {
     expect((await get(id)).lastError).toBe(execution.error.slice(0, 1000))
   })
 
-  it('that runs again is left alone by the end of the run before', async () => {
+  it('POST /missions/{id}/run that runs again is left alone by the end of the run before', async () => {
     const { id } = await create()
     const finishFirst = hold()
     const asked = model.request(model.requests.length)
@@ -933,7 +933,7 @@ describe('GET /missions/{id}/next', () => {
     await ok(call('DELETE', `/missions/${id}`))
   })
 
-  it.each(['0', '101', '-1', 'x', '1.5'])('with a count of %s gives a 400', async (count) => {
+  it.each(['0', '101', '-1', 'x', '1.5'])('GET /missions/{id}/next with a count of %s gives a 400', async (count) => {
     const { id } = await create()
     const { status, body } = await call('GET', `/missions/${id}/next?count=${count}`)
     expect(status).toBe(400)
@@ -1007,19 +1007,22 @@ describe('DELETE /missions/{id}', () => {
     ['changed and run', (id) => patch(id, { title: 'No', status: 'running' })],
     ['changed and paused', (id) => patch(id, { title: 'No', status: 'paused' })],
   ]
-  it.each(others)('while it is %s succeeds, and a second request gives 404', async (what, other) => {
-    const { id } = await create()
-    if (what === 'resumed') await act(id, 'pause')
-    const [deleted, late] = await together(server, 'Mission', [
-      () => call('DELETE', `/missions/${id}`),
-      () => other(id),
-    ])
-    expect(deleted?.status).toBe(200)
-    // On PostgreSQL either may be first.
-    if (!onPostgres || late?.status !== 200) expectError(late!, 404, NOT_FOUND)
-    await idle()
-    expectError(await call('GET', `/missions/${id}`), 404, NOT_FOUND)
-  })
+  it.each(others)(
+    'DELETE /missions/{id} while it is %s succeeds, and a second request gives 404',
+    async (what, other) => {
+      const { id } = await create()
+      if (what === 'resumed') await act(id, 'pause')
+      const [deleted, late] = await together(server, 'Mission', [
+        () => call('DELETE', `/missions/${id}`),
+        () => other(id),
+      ])
+      expect(deleted?.status).toBe(200)
+      // On PostgreSQL either may be first.
+      if (!onPostgres || late?.status !== 200) expectError(late!, 404, NOT_FOUND)
+      await idle()
+      expectError(await call('GET', `/missions/${id}`), 404, NOT_FOUND)
+    },
+  )
 })
 
 describe('GET /missions', () => {
@@ -1160,7 +1163,7 @@ describe('access to a mission', () => {
       await tick()
     }
 
-    it('by hand and by the clock, whoever starts it', async () => {
+    it('a mission has at most the scopes of the token that last wrote it, whoever starts it', async () => {
       const { few, agentId, madeBy } = await setUp()
       const { id, ...visible } = await create({ agentId, schedule }, few)
       expect(Object.keys(visible)).not.toContain('scopes')
@@ -1175,7 +1178,7 @@ describe('access to a mission', () => {
       await act(wide.id, 'pause')
     })
 
-    it('after a PATCH by another token, which widens them only if it is the owner’s', async () => {
+    it('a PATCH by another token widens the scopes of a mission only if it is the owner’s', async () => {
       const { few, agentId, madeBy } = await setUp()
       const { id } = await create({ agentId, schedule })
       const same = { schedule, title: (await get(id)).title, agentId }
@@ -1229,7 +1232,7 @@ describe('a mission that can no longer run pauses itself with a reason', () => {
     await tick()
   }
 
-  it('at once when its agent was archived', async () => {
+  it('a mission pauses itself with a reason at once when its agent was archived', async () => {
     const doomed = await createAgent()
     const { id } = await create({ agentId: doomed, schedule })
     const byHand = await create({ agentId: doomed })
@@ -1253,7 +1256,7 @@ describe('a mission that can no longer run pauses itself with a reason', () => {
     for (const mission of [id, elsewhere.id]) await ok(call('DELETE', `/missions/${mission}`))
   })
 
-  it('when its agent became private to another user', async () => {
+  it('a mission pauses itself with a reason when its agent became private to another user', async () => {
     const shared = await createAgent({}, ben)
     const { id } = await create({ agentId: shared, schedule })
     await ok(call('PATCH', `/agents/${shared}`, { visibility: 'private' }, ben))
@@ -1262,7 +1265,7 @@ describe('a mission that can no longer run pauses itself with a reason', () => {
     expect(row).toMatchObject({ status: 'paused', pauseReason: 'Agent not found', runCount: 0, nextRunAt: null })
   })
 
-  it('when its space was archived, or is closed to its owner', async () => {
+  it('a mission pauses itself with a reason when its space was archived or closed to its owner', async () => {
     const [gone, closed] = [await createSpace({}, ben), await createSpace({}, ben)]
     const missions = [await create({ spaceId: gone, schedule }), await create({ spaceId: closed, schedule })]
     await ok(call('DELETE', `/spaces/${gone}`, undefined, ben))
@@ -1274,7 +1277,7 @@ describe('a mission that can no longer run pauses itself with a reason', () => {
     }
   })
 
-  it('when its owner lost the membership: at once, or when it is due', async () => {
+  it('a mission pauses itself with a reason when its owner lost the membership', async () => {
     const { db, settings } = server.service.deps
     const [dan, fay] = [await server.member({ organization: 'Acme' }), await server.member({ organization: 'Acme' })]
     const missions = [await create({ schedule }, dan), await create({ schedule }, fay)] as const

@@ -79,7 +79,7 @@ describe('PATCH /organizations/{id}/members/{userId}', () => {
     expect(await roleOf(all[of])).toBe(before)
   })
 
-  it('by a key without the scope * gives no role above member', async () => {
+  it('a key without the scope * gives no role above member', async () => {
     const { organization, path, member, admin } = await people()
     const scopes = ['members:write']
     const by = await server.member({ organization, role: 'owner', scopes })

@@ -87,7 +87,7 @@ describe('a provider of an organization', () => {
     expect(await run(owner, 'compatible/m')).toMatchObject({ path: '/v1/server/chat/completions' })
   })
 
-  it('that does not list its models is stored as failed with the reason, or as unchecked', async () => {
+  it('a provider that does not list its models is stored as failed or unchecked', async () => {
     const before = model.models
     model.models = { status: 401, message: `wrong key ${SECRET}` }
     const given = { apiKey: SECRET, baseUrl: model.baseUrl }
@@ -178,34 +178,40 @@ describe('a provider of an organization', () => {
     await call(owner, 'DELETE', path('compatible'))
   })
 
-  it.each(['replaced', 'deleted'])('that is %s lets its active runs end', async (change) => {
-    const before = { apiKey: 'own-key-3', baseUrl: `${model.baseUrl}/before` }
-    await call(owner, 'PUT', path('compatible:moving'), before)
-    const resume = Promise.withResolvers<void>()
-    model.script({ tokens: ['One ', resume.promise, 'whole answer'] })
-    const count = model.requests.length
-    const running = run(owner, 'moving/m')
-    await model.request(count)
-    const changed =
-      change === 'deleted'
-        ? await call(owner, 'DELETE', path('compatible:moving'))
-        : await call(owner, 'PUT', path('compatible:moving'), { apiKey: 'new-key', baseUrl: `${model.baseUrl}/after` })
-    expect(changed.status).toBe(200)
-    resume.resolve()
-    const { answer } = await running
-    expect([answer.status, answer.body.result]).toEqual([200, 'One whole answer'])
-    const next = await run(owner, 'moving/m')
-    if (change === 'deleted') {
-      // No other provider gets this run's request.
-      expect([next.answer.status, next.answer.body.code, next.path]).toEqual([500, 'model_not_available', undefined])
-      expect(next.answer.body.detail).toContain('There is no provider moving here')
-      return
-    }
-    expect([next.path, next.authorization]).toEqual(['/v1/after/chat/completions', 'Bearer new-key'])
-    await call(owner, 'DELETE', path('compatible:moving'))
-  })
+  it.each(['replaced', 'deleted'])(
+    'a provider of an organization that is %s lets its active runs end',
+    async (change) => {
+      const before = { apiKey: 'own-key-3', baseUrl: `${model.baseUrl}/before` }
+      await call(owner, 'PUT', path('compatible:moving'), before)
+      const resume = Promise.withResolvers<void>()
+      model.script({ tokens: ['One ', resume.promise, 'whole answer'] })
+      const count = model.requests.length
+      const running = run(owner, 'moving/m')
+      await model.request(count)
+      const changed =
+        change === 'deleted'
+          ? await call(owner, 'DELETE', path('compatible:moving'))
+          : await call(owner, 'PUT', path('compatible:moving'), {
+              apiKey: 'new-key',
+              baseUrl: `${model.baseUrl}/after`,
+            })
+      expect(changed.status).toBe(200)
+      resume.resolve()
+      const { answer } = await running
+      expect([answer.status, answer.body.result]).toEqual([200, 'One whole answer'])
+      const next = await run(owner, 'moving/m')
+      if (change === 'deleted') {
+        // No other provider gets this run's request.
+        expect([next.answer.status, next.answer.body.code, next.path]).toEqual([500, 'model_not_available', undefined])
+        expect(next.answer.body.detail).toContain('There is no provider moving here')
+        return
+      }
+      expect([next.path, next.authorization]).toEqual(['/v1/after/chat/completions', 'Bearer new-key'])
+      await call(owner, 'DELETE', path('compatible:moving'))
+    },
+  )
 
-  it('whose key is replaced during a run is asked with the new key after a refusal', async () => {
+  it('a provider whose key is replaced during a run is asked with the new key after a refusal', async () => {
     await call(owner, 'PUT', path('compatible:rotated'), { apiKey: 'key-1', baseUrl: `${model.baseUrl}/rotated` })
     const replaced = Promise.withResolvers<void>()
     // The first answer is empty, so that the run asks once more with the key that it has.

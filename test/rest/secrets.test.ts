@@ -215,7 +215,7 @@ describe('a caller', () => {
     return all.map(({ status }) => status)
   }
 
-  it('who is a member sees the names of a space, and writes those of their own', async () => {
+  it('a caller who is a member sees the names of a space, and writes those of their own', async () => {
     const admin = await server.member({ organization: 'Acme', role: 'admin' })
     const ours = ofSpace(await createSpace(owner))
     expect(await answers(owner, ours)).toEqual([200, 200, 200])
@@ -224,7 +224,7 @@ describe('a caller', () => {
     expect(await answers(member, ofSpace(await createSpace(member)))).toEqual([200, 200, 200])
   })
 
-  it('who cannot reach a space finds none: private, archived, foreign, unknown', async () => {
+  it('a caller who cannot reach a space finds none: private, archived, foreign, unknown', async () => {
     const stranger = await server.member({ organization: 'Strangers', role: 'owner' })
     const hidden = await createSpace(owner, { visibility: 'private' })
     const archived = await createSpace(owner)
@@ -241,7 +241,7 @@ describe('a caller', () => {
     }
   })
 
-  it('who is no admin sees the names of their own organization only', async () => {
+  it('a caller who is no admin sees the names of their own organization only', async () => {
     const stranger = await server.member({ organization: 'Strangers', role: 'owner' })
     expect(await answers(member, ofOrganization(owner))).toEqual([200, 403, 403])
     expect(await answers(owner, ofOrganization(owner))).toEqual([200, 200, 200])
@@ -251,7 +251,7 @@ describe('a caller', () => {
     }
   })
 
-  it('with a token for reading cannot write, whatever their role', async () => {
+  it('a caller with a token for reading cannot write, whatever their role', async () => {
     const email = 'reader@example.com'
     const reader = await server.member({ organization: 'Acme', role: 'owner', email, scopes: ['secrets:read'] })
     const writer = await server.member({ organization: 'Acme', role: 'owner', email, scopes: ['secrets:write'] })

@@ -199,7 +199,7 @@ describe('PATCH /skills/{id}', () => {
     expect(await create({ name: `${newName()}-b`, ...nothing })).toMatchObject(expected)
   })
 
-  it('without a change makes no version', async () => {
+  it('PATCH /skills/{id} without a change makes no version', async () => {
     const skill = await create(ALL_FIELDS)
     now += 1000
     for (const changes of [{}, ALL_FIELDS, { name: skill.name }]) {
@@ -373,7 +373,7 @@ describe('GET /skills', () => {
     expect(data.skills).toEqual({ nodes: [{ id }], totalCount: 1 })
   })
 
-  it.each([1, 2, 5])('in pages of %i is the same list, each once', async (limit) => {
+  it.each([1, 2, 5])('GET /skills in pages of %i is the same list, each once', async (limit) => {
     const all = (await call('skills.list')).body
     const ids = (skills: Record<string, Fields[]>) =>
       Object.values(skills)

@@ -221,7 +221,7 @@ describe('PATCH /spaces/{id}', () => {
     expect((await audited(before.id))[1]).toBe(`space.update ${people.ann.userId}`)
   })
 
-  it('without a field or with the present values changes nothing', async () => {
+  it('PATCH /spaces/{id} without a field or with the present values changes nothing', async () => {
     const space = await create({ description: 'd' })
     now += 1000
     for (const fields of [{}, { addAgents: [] }, { removeAgents: null }, { description: 'd' }]) {
@@ -457,39 +457,45 @@ describe('a foreign id looks like one that never existed', () => {
     ['write', 'POST', () => '/trpc/files.write', { id: '{id}', path: 'a.md', content: 'x' }],
   ]
 
-  it.each(ATTEMPTS)('of a space: %s: %s', async (_, method, path, body) => {
-    const [own, secret, archived] = [await create(), await create({ visibility: 'private' }), await create()]
-    for (const { id } of [own, secret, archived]) await call('files.write', { id, path: 'a.md', content: 'x' })
-    await call('spaces.delete', { id: archived.id })
-    for (const [who, ids] of [
-      ['eve', [own.id, secret.id, archived.id]],
-      ['ben', [secret.id, archived.id]],
-    ] as const) {
-      const runnable = await agent({}, who)
-      const answers: unknown[] = []
-      for (const id of [newId(), ...ids]) {
-        const json = body && JSON.stringify(body).replace('{id}', id)
-        const init = toFetch({ ...server, token: people[who].token }, method, { body: json })
-        const response = await fetch(server.url + path(id).replace('{agent}', runnable), init)
-        const headers = [...response.headers].filter(([name]) => name !== 'date' && name !== 'x-request-id')
-        const text = (await response.text()).replace(/"requestId":"\w{22}"/, '"requestId"')
-        answers.push({ status: response.status, headers, text })
+  it.each(ATTEMPTS)(
+    'a foreign id looks like one that never existed of a space: %s: %s',
+    async (_, method, path, body) => {
+      const [own, secret, archived] = [await create(), await create({ visibility: 'private' }), await create()]
+      for (const { id } of [own, secret, archived]) await call('files.write', { id, path: 'a.md', content: 'x' })
+      await call('spaces.delete', { id: archived.id })
+      for (const [who, ids] of [
+        ['eve', [own.id, secret.id, archived.id]],
+        ['ben', [secret.id, archived.id]],
+      ] as const) {
+        const runnable = await agent({}, who)
+        const answers: unknown[] = []
+        for (const id of [newId(), ...ids]) {
+          const json = body && JSON.stringify(body).replace('{id}', id)
+          const init = toFetch({ ...server, token: people[who].token }, method, { body: json })
+          const response = await fetch(server.url + path(id).replace('{agent}', runnable), init)
+          const headers = [...response.headers].filter(([name]) => name !== 'date' && name !== 'x-request-id')
+          const text = (await response.text()).replace(/"requestId":"\w{22}"/, '"requestId"')
+          answers.push({ status: response.status, headers, text })
+        }
+        expect([200, 404]).toContain((answers[0] as Answer).status)
+        for (const answer of answers) expect(answer).toEqual(answers[0])
       }
-      expect([200, 404]).toContain((answers[0] as Answer).status)
-      for (const answer of answers) expect(answer).toEqual(answers[0])
-    }
-  })
+    },
+  )
 
-  it.each(['addAgents', 'removeAgents'])('of an agent in %s', async (field) => {
-    const ids = [newId(), await agent({ visibility: 'public' }, 'eve'), await agent({ visibility: 'private' }, 'ben')]
-    const answers: unknown[] = []
-    for (const id of ids) {
-      const { status, body } = await patch((await create()).id, { [field]: [id] })
-      const { requestId, space, ...rest } = JSON.parse(JSON.stringify(body).replaceAll(id, 'the id'))
-      answers.push({ status, ...rest, agents: space?.agentRefs })
-    }
-    for (const answer of answers) expect(answer).toEqual(answers[0])
-  })
+  it.each(['addAgents', 'removeAgents'])(
+    'a foreign id looks like one that never existed of an agent in %s',
+    async (field) => {
+      const ids = [newId(), await agent({ visibility: 'public' }, 'eve'), await agent({ visibility: 'private' }, 'ben')]
+      const answers: unknown[] = []
+      for (const id of ids) {
+        const { status, body } = await patch((await create()).id, { [field]: [id] })
+        const { requestId, space, ...rest } = JSON.parse(JSON.stringify(body).replaceAll(id, 'the id'))
+        answers.push({ status, ...rest, agents: space?.agentRefs })
+      }
+      for (const answer of answers) expect(answer).toEqual(answers[0])
+    },
+  )
 })
 
 it.skipIf(onPostgres)('a list of 10 spaces takes as many statements as one of 100', async () => {

@@ -390,13 +390,13 @@ describe('the last event', () => {
 })
 
 describe('a client that reconnects', () => {
-  it('with a number beyond any event gets the end', async () => {
+  it('a client that reconnects with a number beyond any event gets the end', async () => {
     const { executionId } = (await (await execute()).next())!.data
     const stream = await events(executionId, `?after=${'9'.repeat(20)}`)
     expect((await stream.rest()).map(({ event }) => event)).toEqual(['result'])
   })
 
-  it('with the last event, or a later one, gets a 204, which stops it', async () => {
+  it('a client that reconnects with the last event, or a later one, gets a 204, which stops it', async () => {
     const stream = await execute()
     const { executionId } = (await stream.next())!.data
     const last = (await stream.rest()).at(-1)!.id
@@ -413,34 +413,37 @@ describe('a client that reconnects', () => {
     ['both', (id, after, at) => events(id, '?after=0', { 'Last-Event-ID': String(after) }, at)],
   ]
 
-  it.each(HOW)('with %s resumes after any event, during the run and after its end', async (_, open) => {
-    const tokens = ['One ', 'two ', 'three ', 'four ', 'five']
-    const reply = gated(tokens)
-    const stream = await execute()
-    const { executionId } = (await stream.next())!.data
-    for (let part = 0; part < 3; part++) reply.open(part)
-    await take(stream, 3)
-    const first = await events(executionId)
-    const seen = await take(first, 4)
-    const followers = await Promise.all([0, ...seen.map(({ id }) => id)].map((after) => open(executionId, after)))
-    // Each client is up to date before the next event.
-    const begun = await Promise.all(followers.map((follower, index) => take(follower, seen.length - index)))
-    reply.openAll()
-    const all = [...seen, ...(await first.rest())].map(({ text }) => text)
-    expect(all).toHaveLength(1 + tokens.length + 2)
-    for (const [index, follower] of followers.entries()) {
-      const got = [...(begun[index] ?? []), ...(await follower.rest())].map(({ text }) => text)
-      expect(got).toEqual(all.slice(index))
-    }
-    await stream.rest()
-    const numbers = [0, ...all.map((text) => Number(/^id: (\d+)/.exec(text)?.[1]))]
-    for (const [index, after] of numbers.slice(0, -1).entries()) {
-      const got = (await (await open(executionId, after)).rest()).map(({ text }) => text)
-      expect(got).toEqual(all.slice(index))
-    }
-  })
+  it.each(HOW)(
+    'a client that reconnects with %s resumes after any event, during the run and after its end',
+    async (_, open) => {
+      const tokens = ['One ', 'two ', 'three ', 'four ', 'five']
+      const reply = gated(tokens)
+      const stream = await execute()
+      const { executionId } = (await stream.next())!.data
+      for (let part = 0; part < 3; part++) reply.open(part)
+      await take(stream, 3)
+      const first = await events(executionId)
+      const seen = await take(first, 4)
+      const followers = await Promise.all([0, ...seen.map(({ id }) => id)].map((after) => open(executionId, after)))
+      // Each client is up to date before the next event.
+      const begun = await Promise.all(followers.map((follower, index) => take(follower, seen.length - index)))
+      reply.openAll()
+      const all = [...seen, ...(await first.rest())].map(({ text }) => text)
+      expect(all).toHaveLength(1 + tokens.length + 2)
+      for (const [index, follower] of followers.entries()) {
+        const got = [...(begun[index] ?? []), ...(await follower.rest())].map(({ text }) => text)
+        expect(got).toEqual(all.slice(index))
+      }
+      await stream.rest()
+      const numbers = [0, ...all.map((text) => Number(/^id: (\d+)/.exec(text)?.[1]))]
+      for (const [index, after] of numbers.slice(0, -1).entries()) {
+        const got = (await (await open(executionId, after)).rest()).map(({ text }) => text)
+        expect(got).toEqual(all.slice(index))
+      }
+    },
+  )
 
-  it('after a restart of the server gets the same events, none twice', async () => {
+  it('a client that reconnects after a restart of the server gets the same events, none twice', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'muster-test-'))
     try {
       let before = await startServer(model.env, { folder })
@@ -496,7 +499,7 @@ describe('a client that reconnects', () => {
 })
 
 describe('followers', () => {
-  it('of a pending run get meta at once, and then the rest', async () => {
+  it('followers of a pending run get meta at once, and then the rest', async () => {
     const [first, second] = [gated(['One']), gated(['Two'])]
     const { sessionId } = await background()
     const stream = await execute({ sessionId })
@@ -528,7 +531,7 @@ describe('followers', () => {
     for (const [after, got] of await Promise.all(followers)) expect(got).toEqual(all.filter(({ id }) => id > after))
   })
 
-  it('that do not read delay no others, and lose nothing', async () => {
+  it('followers that do not read delay no others, and lose nothing', async () => {
     const tokens = Array.from({ length: 100 }, (_, index) => `${index} `.padEnd(40_960, '.'))
     const gate = Promise.withResolvers<void>()
     model.script({ tokens: [gate.promise, ...tokens] })
@@ -563,7 +566,7 @@ describe('followers', () => {
     expect((await get(executionId)).status).toBe(status)
   })
 
-  it('of a foreign run get a JSON error before any byte of a stream', async () => {
+  it('followers of a foreign run get a JSON error before any byte of a stream', async () => {
     const { token } = await server.member({ organization: 'Other' })
     const { executionId } = await background()
     for (const [id, who] of [

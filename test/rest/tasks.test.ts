@@ -276,7 +276,7 @@ describe('an assignee', () => {
     },
   )
 
-  it('to a user whose membership a concurrent request ends is refused', async () => {
+  it('an assignee to a user whose membership a concurrent request ends is refused', async () => {
     const { deps } = server.service
     const { id } = await create()
     const actor = await deps.actors.of(credentialsOf(`Bearer ${ann.token}`))
@@ -297,7 +297,7 @@ describe('an assignee', () => {
     await expect(claimTask(self, { ...deps, db }, { id })).rejects.toMatchObject({ status: 403 })
   })
 
-  it('by assignTo wins over one by assignedTo', async () => {
+  it('an assignee by assignTo wins over one by assignedTo', async () => {
     const both = { assignTo: ann.userId, assignedTo: ben.userId }
     const { id, assignedTo } = await create(both)
     expect(assignedTo).toBe(ann.userId)
@@ -386,7 +386,7 @@ describe('the status', () => {
     expect(await audits(before.id)).toBe(allowed ? events + 1 : events)
   })
 
-  it('of a refused move takes the rest of its PATCH with it; the present one does not', async () => {
+  it('the status of a refused move takes the rest of its PATCH with it; the present one does not', async () => {
     const task = await createIn('completed')
     expectError(await patch(task.id, { status: 'pending', title: 'x' }), 400, TRANSITION('completed', 'pending'))
     expect(await get(task.id)).toEqual(task)
@@ -491,7 +491,7 @@ describe('GET /tasks', () => {
     expect(data.tasks).toEqual({ nodes: [{ id: other.id }], totalCount: 1 })
   })
 
-  it('of an organization without tasks, or with a filter without matches, is empty', async () => {
+  it('GET /tasks of an organization without tasks, or with a filter without matches, is empty', async () => {
     const who = await server.member({ organization: 'Idle' })
     const empty = { success: true, tasks: [], nextCursor: null }
     expect(await ok(call('GET', '/tasks', undefined, who))).toEqual(empty)

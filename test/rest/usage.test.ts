@@ -269,7 +269,7 @@ describe('the range of usage', () => {
     [{ start: '2024-02-29', end: '2024-02-29' }, '2024-02-29', '2024-02-29'],
     [{ start: '2024-01-01', end: '2024-12-31' }, '2024-01-01', '2024-12-31'],
     [{ start: '2030-01-01', end: '2030-01-02' }, '2030-01-01', '2030-01-02'],
-  ])('of %j is %s to %s', async (query, start, end) => {
+  ])('the range of usage of %j is %s to %s', async (query, start, end) => {
     const who = await server.member()
     expect(await usage(who, query)).toMatchObject({ start, end })
   })

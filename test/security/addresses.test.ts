@@ -131,12 +131,12 @@ describe('a name', () => {
   it.each([
     ...['127.0.0.1', '::1', '::ffff:127.0.0.1', '10.0.0.1', '169.254.169.254', '192.168.1.1', '0.0.0.0', 'fe80::1'],
     ...['64:ff9b::7f00:1', '2002:7f00:1::', 'fd00::1', '100.64.0.1', '::'],
-  ])('that stands for %s gets no connection', async (address) => {
+  ])('a name that stands for %s gets no connection', async (address) => {
     await expect(get(`http://rebind.test:${canary.port}/`, { lookup: naming(address) })).rejects.toThrow()
     expect(canary.connections).toBe(0)
   })
 
-  it('that stands for an allowed and a forbidden address gets no connection', async () => {
+  it('a name that stands for an allowed and a forbidden address gets no connection', async () => {
     for (const both of [
       [ALLOWED, '127.0.0.1'],
       ['127.0.0.1', ALLOWED],
@@ -155,7 +155,7 @@ describe('a name', () => {
     expect(canary.connections).toBe(0)
   })
 
-  it('that changes between a redirect and its target gets no connection', async () => {
+  it('a name that changes between a redirect and its target gets no connection', async () => {
     const lookup = naming(ALLOWED, '127.0.0.1')
     const url = redirecting(`http://rebind.test:${canary.port}/`).replace(ALLOWED, 'rebind.test')
     await expect(get(url, { lookup })).rejects.toThrow()
@@ -188,7 +188,7 @@ describe('a redirect', () => {
     expect(seen).toEqual([all, all, all, all, [undefined, undefined, undefined, 'text/plain']])
   })
 
-  it('that would turn a POST into a GET keeps the method within an origin, and ends elsewhere', async () => {
+  it('a redirect of a POST keeps the method within an origin, and ends elsewhere', async () => {
     const post = { method: 'POST', body: '{}' }
     for (const status of [301, 302, 303]) {
       outside.headers.length = 0

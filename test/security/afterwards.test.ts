@@ -54,7 +54,7 @@ const answersOf = async (who: Member, id: string, calls: Call[]): Promise<string
   JSON.parse(await run(who, { id, message: JSON.stringify(calls) }))
 
 describe('a run', () => {
-  test.each(OTHERS)('of %s learns nothing about foreign things attached to its agent', async (_, who) => {
+  test.each(OTHERS)('a run of %s learns nothing about foreign things attached to its agent', async (_, who) => {
     const make = maker(lab.server, victim)
     const closed = { visibility: 'private', canary: CANARY } as const
     const [agent, skill] = await Promise.all([make.agent(closed), make.skill(closed)])
@@ -89,44 +89,47 @@ describe('a run', () => {
     }
   })
 
-  test.each(OTHERS)('of %s finds nothing by any id that its model names, as if it never existed', async (_, who) => {
-    const make = maker(lab.server, victim)
-    const theirs: Ids = await everything(lab.server, victim, CANARY)
-    // All members share the tasks of an organization.
-    const closed: Ids = { agent: await make.agent({ visibility: 'private', canary: CANARY }) }
-    const ids = who === 'outsider' ? theirs : closed
-    const own = await everything(lab.server, others[who], 'own')
-    const id = await maker(lab.server, others[who]).agent({ canary: 'own' }, { allowedTools: [...BUILT_IN_TOOLS] })
-    const { tools } = JSON.parse(await run(others[who], { id })) as { tools: OfferedTool[] }
-    const fields = tools.flatMap(({ function: { name, parameters } }) =>
-      Object.keys(parameters.properties)
-        .filter(takesId)
-        .flatMap((field) => kindsOf('tasks', field).map((kind) => ({ name, field, kind, ...parameters }))),
-    )
-    expect(fields.length).toBeGreaterThan(6)
-    const attacks = fields.flatMap((field) => {
-      const id = ids[field.kind]
-      return id ? [{ ...field, id }] : []
-    })
-    const callWith = ({ name, field, required = [] }: (typeof fields)[number], value: string): Call => {
-      const examples = required.map((key) => [key, key === 'id' ? own.task : 'an-example'])
-      return { name, input: { ...Object.fromEntries(examples), [field]: value } }
-    }
-    const nobodys = attacks.map(({ kind }) => neverWas(kind))
-    const found = await answersOf(
-      others[who],
-      id,
-      attacks.map((attack) => callWith(attack, attack.id)),
-    )
-    const none = await answersOf(
-      others[who],
-      id,
-      attacks.map((attack, index) => callWith(attack, nobodys[index]!)),
-    )
-    expect(found.map((text, index) => text.replaceAll(attacks[index]!.id, '<id>'))).toEqual(
-      none.map((text, index) => text.replaceAll(nobodys[index]!, '<id>')),
-    )
-  })
+  test.each(OTHERS)(
+    'a run of %s finds nothing by any id that its model names, as if it never existed',
+    async (_, who) => {
+      const make = maker(lab.server, victim)
+      const theirs: Ids = await everything(lab.server, victim, CANARY)
+      // All members share the tasks of an organization.
+      const closed: Ids = { agent: await make.agent({ visibility: 'private', canary: CANARY }) }
+      const ids = who === 'outsider' ? theirs : closed
+      const own = await everything(lab.server, others[who], 'own')
+      const id = await maker(lab.server, others[who]).agent({ canary: 'own' }, { allowedTools: [...BUILT_IN_TOOLS] })
+      const { tools } = JSON.parse(await run(others[who], { id })) as { tools: OfferedTool[] }
+      const fields = tools.flatMap(({ function: { name, parameters } }) =>
+        Object.keys(parameters.properties)
+          .filter(takesId)
+          .flatMap((field) => kindsOf('tasks', field).map((kind) => ({ name, field, kind, ...parameters }))),
+      )
+      expect(fields.length).toBeGreaterThan(6)
+      const attacks = fields.flatMap((field) => {
+        const id = ids[field.kind]
+        return id ? [{ ...field, id }] : []
+      })
+      const callWith = ({ name, field, required = [] }: (typeof fields)[number], value: string): Call => {
+        const examples = required.map((key) => [key, key === 'id' ? own.task : 'an-example'])
+        return { name, input: { ...Object.fromEntries(examples), [field]: value } }
+      }
+      const nobodys = attacks.map(({ kind }) => neverWas(kind))
+      const found = await answersOf(
+        others[who],
+        id,
+        attacks.map((attack) => callWith(attack, attack.id)),
+      )
+      const none = await answersOf(
+        others[who],
+        id,
+        attacks.map((attack, index) => callWith(attack, nobodys[index]!)),
+      )
+      expect(found.map((text, index) => text.replaceAll(attacks[index]!.id, '<id>'))).toEqual(
+        none.map((text, index) => text.replaceAll(nobodys[index]!, '<id>')),
+      )
+    },
+  )
 
   test('refuses to call an agent that was closed to its user after the run began', async () => {
     const make = maker(lab.server, victim)

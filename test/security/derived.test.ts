@@ -60,7 +60,7 @@ describe('a key', () => {
     expect((await createKey(await server.member())).expiresAt).toBeNull()
   })
 
-  it('that is revoked alone leaves its derived keys, and the answer lists them', async () => {
+  it('a key that is revoked alone leaves its derived keys, and the answer lists them', async () => {
     const who = await server.member()
     const { first, second, missionId, runId, finish } = await derive(who)
     const { body } = await revoke(who, first.id)
@@ -101,7 +101,7 @@ describe('a key', () => {
     expect(events.map(({ action }) => action)).toEqual(expect.arrayContaining(['mission.pause', 'key.revoke']))
   })
 
-  it('that is revoked with cascade also ends a run that was being accepted at that moment', async () => {
+  it('a key that is revoked with cascade also ends a run that was being accepted at that moment', async () => {
     const who = await server.member()
     const { first, second, runId, finish } = await derive(who)
     // Hidden from the revocation, like a run whose transaction is still open.
@@ -135,7 +135,7 @@ describe('a key', () => {
     expect(await deps.db.token.count({ where: { userId, name: 'k' } })).toBe(0)
   })
 
-  it('that is revoked with cascade ends the invitations and webhooks made with it', async () => {
+  it('a key that is revoked with cascade ends the invitations and webhooks made with it', async () => {
     const who = await server.member({ organization: 'Doors', role: 'admin' })
     const first = await createKey(who)
     const second = await createKey(first)
@@ -161,7 +161,7 @@ describe('a key', () => {
       expect(webhook).toMatchObject(id === own ? { enabled: true } : { enabled: false, disabledReason })
   })
 
-  it('that is revoked alone leaves its invitations and webhooks', async () => {
+  it('a key that is revoked alone leaves its invitations and webhooks', async () => {
     const who = await server.member({ organization: 'Doors', role: 'admin' })
     const key = await createKey(who)
     const { id } = await post(key, '/webhooks', { url: 'https://hooks.example/x', events: ['*'] })
@@ -169,7 +169,7 @@ describe('a key', () => {
     expect((await get(who, `/webhooks/${id}`)).webhook.enabled).toBe(true)
   })
 
-  it('of another user ends nothing, with or without cascade', async () => {
+  it('a key of another user ends nothing, with or without cascade', async () => {
     const who = await server.member()
     const { first, missionId } = await derive(who)
     const stranger = await server.member({ organization: 'Other', role: 'owner' })

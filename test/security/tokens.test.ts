@@ -213,35 +213,39 @@ describe('a token of GraphQL', () => {
     },
   )
 
-  test.each(['*', ...SCOPES])('with %s sees the types and relations that need it, and no others', async (scope) => {
-    const { token } = await server.member({ email: 'owner@example.com', role: 'owner', scopes: [scope] })
-    const problems: string[] = []
-    const mine = reads.filter((read) => read.scope === scope)
-    await Promise.all(
-      mine.map(async ({ kind }) => {
-        if (!kind) return
-        const on = NODES.get(kind)!
-        const { data, errors } = await callRoot(server, NODE, { id: own[kind as Kind] }, { token, depth: 0, on })
-        const isShown = Boolean(data?.node)
-        if (isShown === lacks(scope, extensionsOf(schema.getType(on)!).scopes)) problems.push(`node ${on}: ${isShown}`)
-        if (!isShown && errors?.[0]?.message !== FORBIDDEN) problems.push(`node ${on}: ${JSON.stringify(errors)}`)
-      }),
-    )
-    for (const { root, kind } of mine) {
-      if (kind) continue
-      const { data, errors = [] } = await callRoot(server, root, inputOf(root), { token })
-      const refused = new Map(errors.map((error) => [`.${error.path?.join('.')}`, error]))
-      walk({ __typename: 'Query', ...data }, '', (type, field, value, path) => {
-        visible.add(type)
-        const isRefused = refused.get(path)?.message === FORBIDDEN
-        if (type === '') return
-        const closed = lacks(scope, neededBy(type, field))
-        if (closed && value !== null && !isEmpty(value)) problems.push(`${path}: ${type}.${field} is shown`)
-        if (!closed && isRefused && !isOwnMatter(type, field)) problems.push(`${path}: ${type}.${field} is refused`)
-      })
-    }
-    expect(problems).toEqual([])
-  })
+  test.each(['*', ...SCOPES])(
+    'a token of GraphQL with %s sees the types and relations that need it, and no others',
+    async (scope) => {
+      const { token } = await server.member({ email: 'owner@example.com', role: 'owner', scopes: [scope] })
+      const problems: string[] = []
+      const mine = reads.filter((read) => read.scope === scope)
+      await Promise.all(
+        mine.map(async ({ kind }) => {
+          if (!kind) return
+          const on = NODES.get(kind)!
+          const { data, errors } = await callRoot(server, NODE, { id: own[kind as Kind] }, { token, depth: 0, on })
+          const isShown = Boolean(data?.node)
+          if (isShown === lacks(scope, extensionsOf(schema.getType(on)!).scopes))
+            problems.push(`node ${on}: ${isShown}`)
+          if (!isShown && errors?.[0]?.message !== FORBIDDEN) problems.push(`node ${on}: ${JSON.stringify(errors)}`)
+        }),
+      )
+      for (const { root, kind } of mine) {
+        if (kind) continue
+        const { data, errors = [] } = await callRoot(server, root, inputOf(root), { token })
+        const refused = new Map(errors.map((error) => [`.${error.path?.join('.')}`, error]))
+        walk({ __typename: 'Query', ...data }, '', (type, field, value, path) => {
+          visible.add(type)
+          const isRefused = refused.get(path)?.message === FORBIDDEN
+          if (type === '') return
+          const closed = lacks(scope, neededBy(type, field))
+          if (closed && value !== null && !isEmpty(value)) problems.push(`${path}: ${type}.${field} is shown`)
+          if (!closed && isRefused && !isOwnMatter(type, field)) problems.push(`${path}: ${type}.${field} is refused`)
+        })
+      }
+      expect(problems).toEqual([])
+    },
+  )
 
   test('reaches every type with scopes', () => {
     const scoped = Object.values(schema.getTypeMap()).filter(

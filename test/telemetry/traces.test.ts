@@ -151,7 +151,7 @@ test('with CAPTURE_MESSAGE_CONTENT, traces contain prompts and answers', async (
 })
 
 describe('without a collector', () => {
-  it('that answers, runs end and the server stops', async () => {
+  it('without a collector that answers, runs end and the server stops', async () => {
     await using server = await startServer({ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1' })
     const { body: agent } = await request(server, 'POST', '/api/v1/agents', { body: { name: 'A', systemPrompt: 'x' } })
     const { body } = await request(server, 'POST', `/api/v1/agents/${agent.id}/execute`, { body: { message: 'Hi' } })

@@ -185,25 +185,25 @@ it('the prompt of a skill is loaded whole, whatever its length', async () => {
 })
 
 describe('a run has the built-in tools', () => {
-  it('that its agent allows, without any skill', async () => {
+  it('a run has the built-in tools that its agent allows, without any skill', async () => {
     const agentId = await agent({ allowedTools: ['list_tasks', 'write_file'] })
     const { requests } = await run(agentId, await space(), [{ tokens: 'Hi' }])
     expect(offered(requests[0]!)).toEqual(['list_tasks', 'write_file'])
   })
 
-  it('that its skills need, except those that the agent forbids', async () => {
+  it('a run has the built-in tools that its skills need, except those that the agent forbids', async () => {
     const agentId = await agent({ skillIds: ['core-task-planning'], disallowedTools: ['update_task', 'claim_task'] })
     const { requests } = await run(agentId, await space(), [{ tokens: 'Hi' }])
     expect(offered(requests[0]!).toSorted()).toEqual(['create_task', 'list_tasks', 'load_skill'])
   })
 
-  it('and no others', async () => {
+  it('a run has the built-in tools and no others', async () => {
     const { requests } = await run(await agent(), await space(), [calls('list_tasks'), { tokens: 'Hi' }])
     expect(offered(requests[0]!)).toEqual([])
     expect(answers(requests[1]!)).toEqual([expect.stringContaining('There is no tool named list_tasks')])
   })
 
-  it('whose refusals the model reads, while the run continues', async () => {
+  it('a run has the built-in tools whose refusals the model reads, while the run continues', async () => {
     const agentId = await agent({ allowedTools: ['read_file', 'create_task'] })
     const { end, results } = await run(agentId, await space(), [
       calls('read_file', { path: '../../etc/passwd' }),

@@ -36,7 +36,7 @@ describe('a run with skills of its agent and of its space', () => {
     await expect(load(opened, 'none')).rejects.toMatchObject({ status: 400 })
   })
 
-  it('and an agent without skills has neither the tool nor instructions', async () => {
+  it('an agent without skills has neither the tool nor instructions', async () => {
     const opened = await open(ann, await lab.agent(ann))
     expect(opened).toEqual({ tools: [], instructions: [], builtInTools: new Set(), hasForeign: false })
   })

@@ -224,7 +224,7 @@ describe('web_fetch refuses', () => {
     await expect(read('/loop')).rejects.toThrow('it redirects too often')
   })
 
-  test('to continue after the call was stopped', async () => {
+  test('web_fetch refuses to continue after the call was stopped', async () => {
     pages.set('/hang', () => {})
     const stopped = new AbortController()
     const page = fetchPage(settings, { url: `${origin}/hang`, signal: stopped.signal }, { isAllowed })

@@ -159,7 +159,7 @@ describe('a tRPC call', () => {
     expect(result).toBe('A reply of the test model.')
   })
 
-  it('that fails has the fields of an error body, and no stack', async () => {
+  it('a tRPC call that fails has the fields of an error body, and no stack', async () => {
     const { data, message } = await failure(connect().agents.get.query({ id: 'unknown' }))
     expect(message).toBe('Agent not found')
     expect(data).toEqual({
@@ -181,7 +181,7 @@ describe('a tRPC batch', () => {
   const ask = (client: Client, count: number) =>
     Promise.all(Array.from({ length: count }, () => client.agents.get.query({ id: agentId })))
 
-  it('of ten is answered at once, each call by itself', async () => {
+  it('a tRPC batch of ten is answered at once, each call by itself', async () => {
     const client = connect(server, { maxItems: 10 })
     const ten = await Promise.allSettled([
       ...Array.from({ length: 9 }, () => client.agents.get.query({ id: agentId })),
@@ -190,7 +190,7 @@ describe('a tRPC batch', () => {
     expect(ten.map(({ status }) => status)).toEqual([...Array(9).fill('fulfilled'), 'rejected'])
   })
 
-  it.each([11, 100])('of %i is refused, and the error names the limit', async (count) => {
+  it.each([11, 100])('a tRPC batch of %i is refused, and the error names the limit', async (count) => {
     const error = await failure(ask(connect(server, { maxItems: 1000 }), count))
     const message = `A batch has at most 10 calls, this one ${count}: set maxItems`
     expect(error).toMatchObject({ message, data: { statusCode: 400, message } })
@@ -309,21 +309,24 @@ describe('the subscription to an execution', () => {
     ['another organization’s', 'Execution not found', 404],
     ['requested without a token', 'Authorization header required', 401],
     ['requested with an invalid number', 'Invalid value for field: after. Expected at least 0', 400],
-  ])('of a run that is %s is refused once, without a retry', async (what, message, statusCode) => {
-    const seen: Seen[] = []
-    const { executionId } = await begin(connect())
-    const other = await server.member({ organization: 'Other' })
-    const token = what === 'another organization’s' ? other.token : server.token
-    const client = connect({ url: server.url, token: what.includes('without') ? '' : token }, { seen })
-    const id = what === 'unknown' ? 'exec-1-unknown' : executionId
-    const error = await failure(
-      subscribe(client, { executionId: id, ...(what.includes('invalid') && { after: -1 }) }).ended,
-    )
-    if (statusCode !== 401) expect(error).toMatchObject({ message, data: { statusCode } })
-    expect(seen.length).toBe(1)
-  })
+  ])(
+    'the subscription to an execution of a run that is %s is refused once, without a retry',
+    async (what, message, statusCode) => {
+      const seen: Seen[] = []
+      const { executionId } = await begin(connect())
+      const other = await server.member({ organization: 'Other' })
+      const token = what === 'another organization’s' ? other.token : server.token
+      const client = connect({ url: server.url, token: what.includes('without') ? '' : token }, { seen })
+      const id = what === 'unknown' ? 'exec-1-unknown' : executionId
+      const error = await failure(
+        subscribe(client, { executionId: id, ...(what.includes('invalid') && { after: -1 }) }).ended,
+      )
+      if (statusCode !== 401) expect(error).toMatchObject({ message, data: { statusCode } })
+      expect(seen.length).toBe(1)
+    },
+  )
 
-  it('with a token in connectionParams is refused, without a retry', async () => {
+  it('the subscription with a token in connectionParams is refused, without a retry', async () => {
     const seen: Seen[] = []
     const { executionId } = await begin(connect())
     const client = connect(server, { seen, connectionParams: { token: server.token } })

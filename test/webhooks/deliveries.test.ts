@@ -399,7 +399,7 @@ describe('A webhook', () => {
     ['slack', (body: any) => [body.text, body.blocks[1].elements[0].url]],
     ['discord', (body: any) => [body.content, body.embeds[0].url, body.allowed_mentions]],
     ['teams', (body: any) => [body.attachments[0].content.body[1].text, body.attachments[0].content.actions[0].url]],
-  ])('of %s gets messages that link to the console, and does not show its address', async (format, read) => {
+  ])('A webhook of %s gets messages that link to the console, and does not show its address', async (format, read) => {
     const { id, path } = await hook({ events: ['task.created'], format })
     await task({ title: '<!channel> *Hi*' })
     await expect.poll(() => receiver.at(path).length).toBe(1)
@@ -413,7 +413,7 @@ describe('A webhook', () => {
     expect(url).toBe(`${receiver.url}/…${(receiver.url + path).slice(-4)}`)
   })
 
-  it.each(['slack', 'discord', 'teams'] as const)('of %s cuts a long text between emoji', (format) => {
+  it.each(['slack', 'discord', 'teams'] as const)('A webhook of %s cuts a long text between emoji', (format) => {
     const data = { id: 'exec-1', result: `${'x'.repeat(998)}\u{1f469}\u200d\u{1f469}\u200d\u{1f467}` }
     const common = { id: 'evt-1', sequence: 1, organizationId: 'acme', timestamp: '2026-01-01T00:00:00Z' }
     const event = { ...common, type: 'execution.completed', data }
@@ -436,7 +436,7 @@ describe('A webhook', () => {
     await expect.poll(() => receiver.at(path).map(({ body }) => body.data.id)).toEqual([after.id])
   })
 
-  it('of a chat service stays secret where its answer repeats the address', async () => {
+  it('A webhook of a chat service stays secret where its answer repeats the address', async () => {
     receiver.answer = (response, { path }) => {
       const body = { error: `Cannot POST ${path}`, token: path.split('/').at(-1) }
       response.writeHead(404).end(JSON.stringify(body).replaceAll('/', '\\/'))
@@ -730,7 +730,7 @@ describe('A pass of a server', () => {
 })
 
 describe('Nothing is sent', () => {
-  it('by a paused server', async () => {
+  it('Nothing is sent by a paused server', async () => {
     await using paused = await startServer({ ALLOW_PRIVATE_NETWORK: 'true', PAUSED: 'true' })
     const post = (path: string, body: object) => request(paused, 'POST', `/api/v1${path}`, { body })
     const { id } = (await post('/webhooks', { url: `${receiver.url}/paused`, events: ['*'] })).body.webhook
@@ -742,7 +742,7 @@ describe('Nothing is sent', () => {
     expect(receiver.at('/paused')).toEqual([])
   })
 
-  it.each(FORBIDDEN_HOSTS)('to the private host %s', async (host) => {
+  it.each(FORBIDDEN_HOSTS)('Nothing is sent to the private host %s', async (host) => {
     const sender = createSender(readSettings({ NODE_ENV: 'test' }), clock)
     const before = receiver.received.length
     const { port } = new URL(receiver.url)
