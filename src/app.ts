@@ -7,6 +7,7 @@ import { digestTag, sendTagged } from './http/conditional.ts'
 import { type Connection, createContext } from './http/context.ts'
 import { createCors } from './http/cors.ts'
 import { createHostCheck } from './http/hosts.ts'
+import { createLargeReads } from './http/large-reads.ts'
 import { logRequest, report } from './http/log.ts'
 import { checkProtocol } from './http/malformed.ts'
 import { noSuchPath } from './http/no-such-path.ts'
@@ -50,6 +51,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   const allowCrossOrigin = createCors(settings, deps.log)
   const unread = createUnreadLimit(settings, deps.log)
   const readCookie = createCookieReader(settings)
+  const largeReads = createLargeReads(settings)
   // Imported at the first request, because they take half of the start-up time.
   const openapi = onceDone(async () => {
     const json = JSON.stringify((await import('./http/openapi.ts')).createDocument(settings))
@@ -153,7 +155,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
         res.setHeader('Cache-Control', 'private')
       }
       if (allowCrossOrigin(req, res)) return
-      const begun = begin({ requestId, ip, readCookie }, req, res)
+      const begun = begin({ requestId, ip, readCookie, largeReads }, req, res)
       forget = begun.forget
       await begun.handled
       if (res.writableLength > LARGE) unread.check()

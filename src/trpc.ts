@@ -59,6 +59,8 @@ export type Context = {
    * or does not take the rest in time, is disconnected.
    */
   readonly streamTo: (actor: Actor) => AbortSignal
+  /** Reads for the response of the request; null unless it ends with the result of the read. See http/large-reads.ts. */
+  readonly readInTurn?: (<Result>(actor: Actor, read: () => Promise<Result>) => Promise<Result>) | null | undefined
   /** Key of a REST POST; of other requests if the procedure has its own transaction. */
   readonly idempotency: IdempotencyKey | null
   /** Check of an If-Match, for a procedure with its own transaction. Throws 412. */
@@ -189,6 +191,7 @@ const authenticated = t.middleware(async ({ ctx, meta, type, getRawInput, next }
   if (meta?.scopes?.length) requireScope(actor, ...meta.scopes)
   checkInput(await getRawInput())
   if (meta?.startsRun) await ctx.countRun?.(actor)
+  if (type === 'query' && ctx.readInTurn) return ctx.readInTurn(actor, () => next({ ctx: { actor } }))
   return next({ ctx: { actor: type === 'mutation' ? asRequested(ctx, actor) : actor } })
 })
 

@@ -8,6 +8,7 @@ import { invalidField } from '../errors.ts'
 import { once } from '../lib/once.ts'
 import { percentDecoded } from '../lib/text.ts'
 import type { Context } from '../trpc.ts'
+import type { LargeReads } from './large-reads.ts'
 import { createRequestLimits } from './limits.ts'
 import { pathOf } from './paths.ts'
 import { attend } from './sse.ts'
@@ -16,12 +17,13 @@ export type Connection = {
   requestId: string
   ip: string | undefined
   readCookie: ReturnType<typeof createCookieReader>
+  largeReads: LargeReads
 }
 
 /** Creates the context of a request. Authenticates the caller only when the context is asked for it. */
 export function createContext(
   deps: Deps,
-  { requestId, ip, readCookie }: Connection,
+  { requestId, ip, readCookie, largeReads }: Connection,
   req: IncomingMessage,
   res: ServerResponse,
 ): Context {
@@ -83,6 +85,7 @@ export function createContext(
     setCookie: (secret) => void (res.headersSent || res.setHeader('Set-Cookie', setCookie(settings, secret))),
     gone: () => closing().signal,
     streamTo: (actor) => attend(res, deps.revocations.watch(actor, closing())),
+    readInTurn: isWrite || !/^\/(?:api|trpc)\//.test(path) ? null : (actor, read) => largeReads.read(actor, res, read),
     idempotency: null,
     precondition: null,
     onAccepted: null,

@@ -9,7 +9,7 @@ const INTERVAL = 1_000
 /** Maximum time without progress of a response that has unsent bytes (ms). */
 const MAX_STALL = 30_000
 /** The share of an organization's limit that one token may use. */
-const TOKEN_SHARE = 1 / 4
+export const TOKEN_SHARE = 1 / 4
 /** Responses with fewer unsent bytes than this are ignored, without looking up their caller (bytes). */
 const SMALL = 64 * 1024
 
@@ -154,18 +154,19 @@ function examine(open: Open, now: number): void {
   Object.assign(open, { taken, queued, progressAt: now })
 }
 
+/** Returns the groups whose limits the responses to a caller count against: its token, or its person, and organization. */
+export const groupsOf = ({ tokenId, userId, organizationId }: Actor) =>
+  [`${organizationId} ${tokenId || userId}`, organizationId] as const
+
 /** Authenticates the caller of a response, then calls `done`. Invalid tokens share the limits of their address. */
 function identify(open: Open, done: () => void): void {
   const { authenticate, res } = open
   open.authenticate = null
   authenticate?.()
-    .then(
-      ({ tokenId, userId, organizationId }) => [`${organizationId} ${tokenId || userId}`, organizationId] as const,
-      () => {
-        const address = `address ${res.req.socket.remoteAddress}`
-        return [address, address] as const
-      },
-    )
+    .then(groupsOf, () => {
+      const address = `address ${res.req.socket.remoteAddress}`
+      return [address, address] as const
+    })
     .then((groups) => {
       open.groups = groups
       done()

@@ -1,0 +1,41 @@
+import { expect, test } from 'vitest'
+import { ok } from '../support/api.ts'
+import { startModelServer } from '../support/model-server.ts'
+import { request } from '../support/rest.ts'
+import { startServer } from '../support/server.ts'
+import { stalled, unread } from '../support/unread.ts'
+import { use } from '../support/use.ts'
+
+const model = await use(startModelServer())
+const server = await use(startServer(model.env))
+const { ann, ben } = await server.people('ann', 'ben')
+
+const get = (path: string, { token } = ann) => ok(request(server, 'GET', path, { token }))
+const post = (path: string, body: object) => ok(request(server, 'POST', path, { token: ann.token, body }))
+
+test('large reads of a token wait for each other, and delay no small or foreign ones', async () => {
+  const { id } = await post('/api/v1/agents', { name: 'A', systemPrompt: 'x', visibility: 'organization' })
+  const { executionId } = await post(`/api/v1/agents/${id}/execute`, { message: 'Hi' })
+  // More than the buffers of a connection, and more than half of the share of a token.
+  const result = 'x'.repeat(12_000_000)
+  await server.service.deps.db.execution.update({ where: { id: executionId }, data: { result } })
+  const path = `/api/v1/executions/${executionId}`
+  const input = encodeURIComponent(JSON.stringify({ id: executionId }))
+  const first = await unread(server, { method: 'GET', path }, ann.token)
+  await stalled(first.res)
+
+  const arrived: string[] = []
+  const whole = async (path: string) => {
+    const answer = JSON.stringify(await get(path))
+    arrived.push(path)
+    return answer.length
+  }
+  const waiting = [whole(path), whole(`/trpc/executions.get?input=${input}`)]
+  const leaving = await unread(server, { method: 'GET', path }, ann.token)
+  for (const _ of Array(5)) await get(`/api/v1/agents/${id}`)
+  await get(path, ben)
+  expect(arrived).toEqual([])
+  leaving.socket.destroy()
+  first.socket.destroy()
+  for (const length of await Promise.all(waiting)) expect(length).toBeGreaterThan(result.length)
+})
