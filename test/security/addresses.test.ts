@@ -95,6 +95,13 @@ it('the forbidden addresses have more than 120 spellings', () => {
   expect(new Set(addresses()).size).toBeGreaterThan(120)
 })
 
+it.each(['1.1.1.1', '100.63.255.255', '172.32.0.1', '223.255.255.255', '2606:4700:4700::1111', '2a00:1450::1'])(
+  'the address %s is public',
+  (address) => {
+    expect(isPublicAddress(address)).toBe(true)
+  },
+)
+
 it('the canary records a connection to loopback', async () => {
   await expect(get(`http://0x7f.1:${canary.port}/`, { isAllowed: () => true })).rejects.toThrow()
   await expect.poll(() => canary.connections).toBe(1)

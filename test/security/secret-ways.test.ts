@@ -361,7 +361,8 @@ test.each(ways)('a member does not get the value by %s', async (_, attempt) => {
 })
 
 test('the allowed host got the value where it was allowed, and never for strangers', () => {
-  expect(sent.some((request) => request.includes(`/?x=${ORGANIZATION}`))).toBe(true)
+  for (const url of [`/?x=${ORGANIZATION}`, `/${ORGANIZATION}`])
+    expect(sent.some((request) => request.startsWith(`${url} `))).toBe(true)
   expect(sent.filter((request) => request.includes('/foreign'))).toEqual([])
   expect(answers.join()).toContain('secret_not_allowed')
   expect(answers.join()).toContain('[removed]')
