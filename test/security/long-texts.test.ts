@@ -8,6 +8,8 @@ import type { ProviderEvents } from '../../src/executions/engine/models/provider
 import { fitSchema } from '../../src/executions/engine/models/tool-schemas.ts'
 import { findTool } from '../../src/executions/engine/run/offers.ts'
 import { mendMessage } from '../../src/mcps/client/mend-message.ts'
+import { createCalls } from '../../src/protocols/openai/functions.ts'
+import { createTurns } from '../../src/protocols/shared/turns.ts'
 import { calls, chunk, DONE, partsOf, summarize } from '../engine/chat-bytes.ts'
 
 // Texts of strangers for which a pattern takes time quadratic or exponential in their length. During a match no other
@@ -72,4 +74,17 @@ it('objects behind the long input of a call are compared with it once', () => {
     summarize(partsOf([calls({ index: 0, id: 'a', function: long }), ...more, DONE])).calls.map(({ input }) => input)
   expect(inputs(Array(2_000).fill(same))).toEqual([long.arguments])
   expect(inputs(Array(500).fill(other))).toEqual(['{"x":1}', ...Array(500).fill('{"x":2}')])
+})
+
+it('the results of 100,000 calls in the messages of a client find their calls at once', () => {
+  const indexes = Array.from({ length: 100_000 }, (_, index) => index)
+  for (const idOf of [(index: number) => `call_${index}`, () => 'call_0']) {
+    const turns = createTurns()
+    const made = createCalls()
+    for (const index of indexes) turns.call(made.call('echo', {}, idOf(index)), 'echo', {})
+    for (const index of indexes) turns.result(made.result('echo', `${index}`, idOf(index)), `${index}`)
+    const results = indexes.map(String)
+    expect(turns.finish().history[0]?.toolCalls.map(({ result }) => result)).toEqual(results)
+    expect(made.finish().calls.map(({ result }) => result)).toEqual(results)
+  }
 })

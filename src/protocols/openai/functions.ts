@@ -10,7 +10,7 @@ import { readable } from '../../executions/service.ts'
 import { asText, isObject } from '../../lib/unknown.ts'
 import { type ClientCall, readParts } from '../shared/run-parts.ts'
 import { readTools } from '../shared/tools.ts'
-import type { ClientResult } from '../shared/turns.ts'
+import { type ClientResult, createUnanswered } from '../shared/turns.ts'
 
 // The functions of chat completions before `tools` (2023): one call at a time, without an id. Some clients of `tools` send
 // no ids either, or ids of their own: gateways shorten long ones.
@@ -58,22 +58,25 @@ type Calls = { question: string; calls: readonly MadeCall[] }
 export function createCalls() {
   let question = ''
   let calls: MadeCall[] = []
+  let unanswered = createUnanswered<MadeCall>()
   let count = 0
   return {
     ask(text: string): void {
       question = text
       calls = []
+      unanswered = createUnanswered()
     },
     /** Returns the id of a call. */
     call(name: string, input: unknown, given?: string | null): string {
       const id = given || `function_${count++}`
-      calls.push({ id, name, input, result: null })
+      const call = { id, name, input, result: null }
+      calls.push(call)
+      for (const key of ['', `name ${name}`, `id ${id}`]) unanswered.add(key, call)
       return id
     },
     /** Returns the id of the call that a result belongs to. Without an id it is the first of that name without one. */
     result(name: unknown, result: string, id?: string | null): string {
-      const isOf = (one: MadeCall) => (id ? one.id === id : !name || one.name === asText(name))
-      const found = calls.find((one) => one.result === null && isOf(one))
+      const found = unanswered.first(id ? `id ${id}` : name ? `name ${asText(name)}` : '')
       if (found) found.result = result
       return found?.id ?? id ?? ''
     },

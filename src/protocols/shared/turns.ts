@@ -34,10 +34,39 @@ export function readArguments(given: unknown): Fields {
   }
 }
 
+/**
+ * Collects calls by keys, and finds the first one of a key without a result. A search among all calls for each result
+ * would stop the process for seconds at a long conversation.
+ */
+export function createUnanswered<Call extends { result: string | null }>() {
+  const lines = new Map<string, { calls: Call[]; answered: number }>()
+  return {
+    add(key: string, call: Call): void {
+      const line = lines.get(key)
+      if (line) line.calls.push(call)
+      else lines.set(key, { calls: [call], answered: 0 })
+    },
+    forget: (key: string): boolean => lines.delete(key),
+    last: (key: string): Call | undefined => lines.get(key)?.calls.at(-1),
+    first(key: string): Call | undefined {
+      const line = lines.get(key)
+      if (!line) return undefined
+      for (; line.answered < line.calls.length; line.answered++) {
+        const call = line.calls[line.answered]
+        if (call?.result === null) return call
+      }
+      return undefined
+    },
+  }
+}
+
 /** Reads the messages of a client, one after the other, as turns. */
 export function createTurns() {
   const instructions: string[] = []
   const turns: { message: string | null; answer: string | null; toolCalls: CallRecord[] }[] = []
+  /** The calls of each id in its last turn, because some servers of models use their ids of calls again. */
+  const calls = createUnanswered<CallRecord>()
+  const turnOf = new Map<string, object>()
   let results: ClientResult[] = []
   const allResults: ClientResult[] = []
   let isAsked = false
@@ -72,14 +101,16 @@ export function createTurns() {
       turn(false)
     },
     call(id: string, name: string, input: unknown): void {
-      current().toolCalls.push({ id, name, input, result: null, isError: false })
+      const last = current()
+      const call = { id, name, input, result: null, isError: false }
+      last.toolCalls.push(call)
+      if (turnOf.get(id) !== last) calls.forget(id)
+      turnOf.set(id, last)
+      calls.add(id, call)
       turn(false)
     },
     result(id: string, content: string, isError = false): void {
-      // Some servers of models use their ids of calls again.
-      const isOf = (one: CallRecord) => one.id === id
-      const { toolCalls = [] } = turns.findLast((turn) => turn.toolCalls.some(isOf)) ?? {}
-      const call = toolCalls.find((one) => isOf(one) && one.result === null) ?? toolCalls.findLast(isOf)
+      const call = calls.first(id) ?? calls.last(id)
       if (call) Object.assign(call, { result: content, isError })
       results.push({ id, content, isError })
       allResults.push({ id, content, isError })
