@@ -441,27 +441,38 @@ describe('chat completions', () => {
       expect(text(await last)).toBe('Last.')
     })
 
-    it('joins its run on the server that has taken it over from one that stopped', async () => {
+    it("is repeated by OpenAI's library after a stop, and joins its run on the next server", async () => {
       await using folder = await createFolder()
       const options = { folder: folder.path }
       const first = await startServer({ ...model.env, DRAIN_TIMEOUT: '0.1' }, options)
       const { token } = first
       const body = { name: 'Ada', systemPrompt: 'You are Ada.' }
       const { id } = (await request(first, 'POST', '/api/v1/agents', { body, token })).body
-      const ask = ({ url }: { url: string }) =>
-        new OpenAI({ baseURL: `${url}/openai/v1`, apiKey: token, maxRetries: 0 }).chat.completions.create({
-          model: id,
-          messages: [user('Hello')],
-        })
+      const started = Promise.withResolvers<string>()
+      const statuses: number[] = []
+      const client = new OpenAI({
+        baseURL: `${first.url}/openai/v1`,
+        apiKey: token,
+        async fetch(url, init) {
+          const place = statuses.length ? await started.promise : first.url
+          const answer = await fetch(String(url).replace(first.url, place), init)
+          statuses.push(answer.status)
+          return new Response(answer.body, {
+            status: answer.status,
+            headers: { ...Object.fromEntries(answer.headers), 'retry-after-ms': '1' },
+          })
+        },
+      })
       const index = model.requests.length
       const step = { toolCalls: [{ id: 'a', name: 'unknown', input: {} }] }
       model.script(step, { tokens: 'Never', end: 'hang' }, { tokens: 'Once.' })
-      const refused = failureOf(ask(first))
+      const asked = client.chat.completions.create({ model: id, messages: [user('Hello')] })
       await model.request(index + 1)
       await first[Symbol.asyncDispose]()
-      expect((await refused).status).toBe(503)
       await using second = await startServer(model.env, options)
-      expect(text(await ask(second))).toBe('Once.')
+      started.resolve(second.url)
+      expect(text(await asked)).toBe('Once.')
+      expect(statuses).toEqual([503, 200])
       expect(await second.service.deps.db.execution.count()).toBe(1)
     })
   })

@@ -85,10 +85,11 @@ export const toErrorEvent = (error: ReturnType<typeof toOpenAIError>['error']) =
 
 /**
  * Sends an error in the form of OpenAI. OpenAI's clients repeat requests after 409 and 5xx. The error of a run that
- * has ended forbids that, because they would run the agent again, with all of its tools.
+ * has ended forbids that, because they would run the agent again, with all of its tools. After the 503 of a server that
+ * stops, the repetition joins the run (shared/unanswered.ts).
  */
 export const sendOpenAIError = (res: ServerResponse, error: AppError): void =>
   sendJson(res, error.status, toOpenAIError(error), {
     ...error.headers,
-    ...(error.executionId && { 'X-Should-Retry': 'false' }),
+    ...(error.executionId && error.status !== 503 && { 'X-Should-Retry': 'false' }),
   })
