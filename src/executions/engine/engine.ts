@@ -184,7 +184,7 @@ export function createEngine(deps: EngineDeps): Engine {
   }
 
   /** Accepts a run, and starts it if there is capacity. Throws {@link SessionTaken}. */
-  async function acceptOnce(request: Request): Promise<ExecutionRow> {
+  async function acceptAndLaunch(request: Request): Promise<ExecutionRow> {
     const { actor, model, agent, conversation } = request
     const hasCapacity = !pause.isPaused() && (request.delegated || pending.hasCapacity(actor.organizationId))
     return live.claim(async (launch) => {
@@ -222,7 +222,7 @@ export function createEngine(deps: EngineDeps): Engine {
         if (draining && !request.delegated) throw unavailable()
         if (request.onBusy === 'interrupt' && sessionId) await interrupt(sessionId, request)
         try {
-          return await acceptOnce(request)
+          return await acceptAndLaunch(request)
         } catch (error) {
           if (!(error instanceof SessionTaken)) throw error
           sessionId = error.sessionId
