@@ -31,7 +31,7 @@ const groupOf = (file: string) => {
 
 const isNode = (value: unknown): value is Node => typeof value === 'object' && value !== null && 'type' in value
 
-/** Whether a callee is `test`, `it` or `describe`, also with `.each(…)`, `.skipIf(…)` and the like. */
+/** Returns whether a callee is `test`, `it` or `describe`, also with `.each(…)`, `.skipIf(…)` and the like. */
 function isTest(callee: Node): boolean {
   if (callee.type === 'Identifier') return /^(test|it|describe)$/.test(String(callee.name))
   const inner = callee.type === 'MemberExpression' ? callee.object : callee.callee

@@ -156,8 +156,8 @@ export const idempotent = <T extends object>(
 }
 
 /**
- * Like the above for an effect with its own transaction, in which it takes the claim, if there is one, and stores its
- * response.
+ * Executes a request like {@link idempotent}, with an effect that has its own transaction. The effect takes the claim,
+ * if there is one, and stores its response in this transaction.
  */
 export async function idempotentClaimed<T extends object>(
   ctx: Ctx,
@@ -194,8 +194,8 @@ type UnderWay = {
 }
 
 /**
- * Like the above for an effect that is not one transaction: the record is a lease during the effect (409 for others)
- * and is removed if it fails.
+ * Executes a request like {@link idempotent}, with an effect that is not one transaction: the record is a lease during
+ * the effect (409 for others) and is removed if it fails.
  */
 export async function idempotentLease<T extends object>(
   ctx: Ctx,

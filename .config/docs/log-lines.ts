@@ -6,7 +6,7 @@ type Node = { type: string; [key: string]: unknown }
 
 const isNode = (value: unknown): value is Node => typeof value === 'object' && value !== null && 'type' in value
 
-/** Whether a callee is `warn`, `error` or `fatal` of a log, such as `log.warn` or `deps.log.warn`. */
+/** Returns whether a callee is `warn`, `error` or `fatal` of a log, such as `log.warn` or `deps.log.warn`. */
 function isLogging(callee: Node): boolean {
   if (callee.type !== 'MemberExpression') return false
   const [{ name }, object] = [callee.property as { name?: string }, callee.object as Node]

@@ -47,7 +47,7 @@ type Counter = {
   sending: number
 }
 
-/** Names the caller for whom calls are counted: a key, a browser session, or the user of an ID token. */
+/** Returns the name of the caller for whom calls are counted: a key, a browser session, or the user of an ID token. */
 export const callerOf = ({ tokenId, sessionId, userId }: Pick<Actor, 'tokenId' | 'sessionId' | 'userId'>): string =>
   tokenId ? `token:${tokenId}` : sessionId !== undefined ? `session:${sessionId}` : `user:${userId}`
 

@@ -21,8 +21,8 @@ const rereadFailed = () => reread(queryClient, { type: 'active', predicate: ({ s
 
 /**
  * Follows a subscription until the returned function is called. Reconnects after a lost connection or a restart of the
- * server, which others may have found unreachable, too. Has no connection while the page is in the background; `inputOf`
- * returns the place to resume at.
+ * server, which others may have found unreachable, too. Has no connection while the page is in the background;
+ * `inputOf` returns the place to resume at.
  */
 export function follow(path: string, inputOf: () => object, { onData, onState, onGone }: Handlers): () => void {
   let attempt = 0
@@ -115,7 +115,7 @@ const onVisibility = (listener: () => void) => {
   return () => document.removeEventListener('visibilitychange', listener)
 }
 
-/** Whether the page is in the background. */
+/** Returns whether the page is in the background. */
 export const useIsHidden = (): boolean => useSyncExternalStore(onVisibility, () => document.hidden)
 
 /** Time within which changes are read together (ms). */

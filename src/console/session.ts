@@ -86,7 +86,10 @@ export function useSession(): Session {
 
 export const useIsAdmin = (): boolean => useSession().role !== 'member'
 
-/** Whether the person may change something of an owner. The server decides; pages leave out what it would refuse. */
+/**
+ * Returns whether the person may change something of an owner. The server decides; pages leave out what it would
+ * refuse.
+ */
 export function useMayChange(ownerId: string | undefined): boolean {
   const { role, user } = useSession()
   return role !== 'member' || user.id === ownerId

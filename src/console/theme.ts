@@ -29,7 +29,7 @@ export function applyTheme(): void {
 
 const isDark = () => (theme() === 'system' ? system.matches : theme() === 'dark')
 
-/** Whether the page is dark, for elements outside of CSS, such as a canvas. */
+/** Returns whether the page is dark, for elements outside of CSS, such as a canvas. */
 export const useIsDark = (): boolean =>
   useSyncExternalStore((listener) => {
     listeners.add(listener)

@@ -16,5 +16,5 @@ export function useUnsaved(isChanged: boolean): void {
   }, [isChanged])
 }
 
-/** Whether a form of the page has changes that are not saved. */
+/** Returns whether a form of the page has changes that are not saved. */
 export const hasUnsaved = (): boolean => forms.size > 0

@@ -117,8 +117,8 @@ const filtersOf = ({ agentId, spaceId, chatId, taskId, missionId }: z.output<typ
   )
 
 /**
- * Whether a status is that of runs under way. They are few: a list of them starts from the status, and its other
- * filters must not choose the index (docs/architecture/databases.md).
+ * Returns whether a status is that of runs under way. They are few: a list of them starts from the status, and its
+ * other filters must not choose the index (docs/architecture/databases.md).
  */
 const isLive = (status: string | undefined) => status === 'pending' || status === 'running'
 

@@ -12,7 +12,7 @@ import { noSuchPath } from './no-such-path.ts'
 
 const BUILT = new URL('../../dist/console/', import.meta.url)
 
-/** Whether the console was built. */
+/** Returns whether the console was built. */
 export const isBuilt = (): boolean => existsSync(new URL('index.html', BUILT))
 
 const TYPES: Readonly<Record<string, string>> = {

@@ -335,11 +335,11 @@ function sampleOf(schema: Schema, name: string, place: Place): unknown {
   return plainOf(schema, name, place)
 }
 
-/** Whether a sample is one of an enumeration's values, if the schema has one. */
+/** Returns whether a sample is one of an enumeration's values, if the schema has one. */
 const isFitting = (schema: oas31.SchemaObject, sample: unknown): boolean =>
   schema.enum === undefined || schema.enum.includes(sample as never)
 
-/** Whether a sample fits a list: a list of texts for texts, or an empty one. */
+/** Returns whether a sample fits a list: a list of texts for texts, or an empty one. */
 const isListFor = ({ items }: oas31.SchemaObject, sample: unknown): boolean =>
   Array.isArray(sample) &&
   (sample.length === 0 || (typeof items === 'object' && 'type' in items && items.type === 'string'))

@@ -283,7 +283,7 @@ function addWarnings(schema: oas31.SchemaObject | undefined): void {
     : parts.WARNINGS
 }
 
-/** Whether a schema is that of a query field that can only say yes: lib/page.ts. */
+/** Returns whether a schema is that of a query field that can only say yes: lib/page.ts. */
 const canOnlyBeTrue = (schema: oas31.ParameterObject['schema']): boolean =>
   JSON.stringify(schema) === '{"anyOf":[{"type":"string","const":"true"},{"type":"boolean"}]}'
 

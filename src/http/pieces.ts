@@ -6,7 +6,7 @@ const MAX_OBJECTS = 200
 
 type Value = Readonly<Record<string, unknown>>
 
-/** Whether JSON writes a value member by member. */
+/** Returns whether JSON writes a value member by member. */
 const isPlain = (value: unknown): value is Value =>
   typeof value === 'object' && value !== null && typeof (value as Value).toJSON !== 'function'
 

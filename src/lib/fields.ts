@@ -3,7 +3,9 @@ import { badRequest } from '../errors.ts'
 
 // Building blocks of request bodies.
 
+/** Creates a boolean. */
 export const bool = () => z.boolean()
+/** Creates an integer between two bounds. */
 export const int = (min: number, max: number) => z.int().min(min).max(max)
 
 const MAX_DEPTH = 64
@@ -60,6 +62,7 @@ export const requiredText = (max: number) =>
 export const requiredEnum = <const Values extends readonly string[]>(words: Values, otherwise?: string) =>
   z.enum(words, { error: (issue) => (isMissing(issue.input) ? missing(issue) : otherwise) })
 
+/** Creates a text of at most `max` characters, which may be empty. */
 export const text = (max: number) => z.string().max(max)
 
 /** Default maximum length of a list in a request. */
@@ -112,8 +115,8 @@ const [TIME, OFFSET] = [':', ':?'].map((colon) => `([01]\\d|2[0-3])${colon}[0-5]
 const DATE = z.regexes.date.source.slice(1, -1)
 
 /**
- * A point in time from a client: an ISO 8601 date (UTC), or a date and time with an offset. RFC 3339 also allows a blank
- * and small letters, as `str()` of Python writes.
+ * A point in time from a client: an ISO 8601 date (UTC), or a date and time with an offset. RFC 3339 also allows a
+ * blank and small letters, as `str()` of Python writes.
  */
 export const moment = new z.ZodISODateTime({
   type: 'string',

@@ -26,10 +26,10 @@ const PATIENCE = 5_000
 /** An error of the mail client. A server's answer has a code. */
 type Failure = Error & { code?: string; responseCode?: number; command?: string }
 
-/** Whether the mail server has refused a mail for good: its answer is a 5xx. */
+/** Returns whether the mail server has refused a mail for good: its answer is a 5xx. */
 const isFinal = (error: unknown): boolean => Number((error as Failure).responseCode) >= 500
 
-/** Whether the mail server answered at all. One that delays a mail of an unknown sender does. */
+/** Returns whether the mail server answered at all. One that delays a mail of an unknown sender does. */
 const isAnswered = (error: unknown): boolean => (error as Failure).responseCode !== undefined
 
 /** Settings to check, by the message of a failure. */

@@ -283,7 +283,7 @@ function truth({ reasoning, text, tools, reason, usage }: Reply, ways: Ways): Su
   }
 }
 
-/** Whether the written stream still contains the reply. */
+/** Returns whether the written stream still contains the reply. */
 const isPossible = ({ tools }: Reply, ways: Ways): boolean =>
   (ways.calls !== 'neither ids nor indexes' || new Set(tools.map(({ name }) => name)).size === tools.length) &&
   (ways.reason !== 'missing before [DONE]' || !/no \[DONE\]|behind the finish|without/.test(ways.frame)) &&

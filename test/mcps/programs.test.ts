@@ -47,7 +47,7 @@ function open(limits: Partial<ProgramLimits> = {}, start = 'well', fields: Parti
 const read = async (client: McpClient, tool: string, input: object = {}) =>
   (await client.call(tool, input, signal)).content
 
-/** Whether a process exists. A zombie whose parent has not asked for it yet does not count. */
+/** Returns whether a process exists. A zombie whose parent has not asked for it yet does not count. */
 function exists(pid: string | number): boolean {
   try {
     process.kill(Number(pid), 0)

@@ -68,7 +68,7 @@ function located(parameter: oas31.ParameterObject | oas31.ReferenceObject): oas3
   return document.components?.parameters?.[parameter.$ref.split('/').at(-1) ?? ''] as oas31.ParameterObject
 }
 
-/** Whether clients of another protocol make the ids of a field, because it is no parameter of the path. */
+/** Returns whether clients of another protocol make the ids of a field, because it is no parameter of the path. */
 const isOfClient = (path: string, field: string): boolean =>
   DOOR_ROUTES.some((route) => route.path === path) && !path.includes(`{${field}}`)
 
@@ -330,7 +330,7 @@ async function send(
   if (response.status === 200) succeeded.add(`${method} ${template}`)
 }
 
-/** Whether the request can be sent as a form. */
+/** Returns whether the request can be sent as a form. */
 const isHeader = (value: string) => /^[\t\x20-\x7e\x80-\xff]*$/.test(value)
 
 /** In ms, because some operations try to reach a missing server each time. */

@@ -27,7 +27,7 @@ async function create(api: Api, visibility: string): Promise<{ id: string; mark:
 const SEEN = '✓'
 const ABSENT = '–'
 
-/** Whether lists and searches contain the agent, as one word for all of them, because they must agree. */
+/** Returns whether lists and searches contain the agent, as one word for all of them, because they must agree. */
 async function found(api: Api, who: Who, procedure: string, { id, mark }: { id: string; mark: string }, more = {}) {
   const words = new Set<string>()
   for (const filter of [{}, { tag: mark }, { search: mark.toUpperCase() }]) {

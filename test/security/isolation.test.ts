@@ -80,7 +80,7 @@ beforeAll(async () => {
 
 const nameOf = ({ procedure, field, kind, beside }: Field): string => [procedure, field, kind, beside].join(' ')
 
-/** Whether an API has the field. */
+/** Returns whether an API has the field. */
 const hasField = (api: AnyApi, { procedure, field }: Field): boolean =>
   api !== 'GraphQL' || rootsOf(procedure).some((root) => field in inputsOf(root))
 
@@ -320,7 +320,7 @@ async function attack(api: AnyApi, foreigner: Foreigner, field: Field, id: strin
 /** Lists for admins. The audit log names the targets of all changes, by their ids only. */
 const OF_ADMINS: ReadonlySet<string> = new Set(['audit.list', 'webhooks.list'])
 
-/** Whether every field is optional. */
+/** Returns whether every field is optional. */
 const isList = (procedure: string) => Object.values(shapeOf(procedure)).every((field) => field.isOptional())
 
 /** Reads everything as a foreigner. Returns the closed things that appear. */
@@ -477,7 +477,7 @@ const rowsIn = (value: unknown): number =>
     ? value.length
     : Object.values(typeof value === 'object' && value ? value : {}).reduce((sum, of) => sum + rowsIn(of), 0)
 
-/** Whether the id stands in the path. An empty id makes that another path. */
+/** Returns whether the id stands in the path. An empty id makes that another path. */
 const isInPath = ({ procedure, field }: Field): boolean => {
   const { type, meta } = procedures[procedure]!._def
   return type === 'subscription' || (meta.openapi?.path.includes(`{${field}}`) ?? false)

@@ -21,8 +21,8 @@ function shapeOfSchema(schema: z.ZodType): Shape {
 export const isList = (schema: z.ZodType): boolean => unwrap(schema) instanceof z.ZodArray
 
 /**
- * Whether a field takes ids of existing things, by its name: `id`, `…Id`, `…Ids`, and fields that add, remove, assign
- * or replace. `Last-Event-ID` is the number of an event.
+ * Returns whether a field takes ids of existing things, by its name: `id`, `…Id`, `…Ids`, and fields that add, remove,
+ * assign or replace. `Last-Event-ID` is the number of an event.
  */
 export const takesId = (name: string): boolean =>
   /^id$|Ids?$|^replaces$|^(add|remove|assign|assigned)[A-Z]/.test(name) && name !== 'lastEventId' && name !== 'clientId'

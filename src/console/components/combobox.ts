@@ -1,7 +1,7 @@
 import { type KeyboardEvent, useEffect, useId, useRef, useState } from 'react'
 import { isComposing } from '../lib/composing.ts'
 
-/** Whether a text has each word of a search, in any case. */
+/** Returns whether a text has each word of a search, in any case. */
 export const fits = (text: string, search: string): boolean =>
   search
     .toLowerCase()

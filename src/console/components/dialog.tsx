@@ -45,7 +45,7 @@ export function Dialog({ open, ...rest }: Props) {
   return open ? <Opened {...rest} /> : null
 }
 
-/** Whether an event of a dialog happened beside it, on the backdrop. */
+/** Returns whether an event of a dialog happened beside it, on the backdrop. */
 function isBeside({ target, currentTarget, clientX, clientY }: MouseEvent<HTMLElement>): boolean {
   const { left, right, top, bottom } = currentTarget.getBoundingClientRect()
   return target === currentTarget && (clientX < left || clientX > right || clientY < top || clientY > bottom)

@@ -15,12 +15,12 @@ const set = (next: readonly Toast[]) => {
 }
 const dismiss = (id: number) => set(toasts.filter((toast) => toast.id !== id))
 
-/** Whether the person reads a message, or cannot see it. */
+/** Returns whether the person reads a message, or cannot see it. */
 const isHeld = () => document.hidden || document.querySelector('#toasts:is(:hover, :focus-within)') !== null
 
 /**
- * Shows a message in a corner for a while, each text once. Failures stay longer. Its time begins anew after a pointer or
- * the focus was on a message, or the tab was hidden.
+ * Shows a message in a corner for a while, each text once. Failures stay longer. Its time begins anew after a pointer
+ * or the focus was on a message, or the tab was hidden.
  */
 export function toast(text: string, kind: Toast['kind'] = 'good'): void {
   last += 1

@@ -17,7 +17,7 @@ type Lane = { client: PoolClient; inFlight: number; answeredAt: number; failure:
 
 const hasCapacity = ({ inFlight, failure }: Lane): boolean => inFlight < MAX_IN_FLIGHT && failure === undefined
 
-/** Whether a statement only reads, takes no lock and is prepared. */
+/** Returns whether a statement only reads, takes no lock and is prepared. */
 const isQuery = ({ sql, name, returns }: Prepared): boolean => returns && name !== '' && isRead(sql)
 
 /**

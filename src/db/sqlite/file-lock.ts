@@ -90,7 +90,7 @@ const usedBy = (file: string, pid: string | null): string =>
 
 const codeOf = (error: unknown): string => String((error as NodeJS.ErrnoException).code)
 
-/** Advice on a disk or a process that has nothing left, as a sentence after a blank; empty for other errors. */
+/** Returns advice on a disk or a process that has nothing left, as a sentence after a blank; empty for other errors. */
 export const shortageAdvice = (error: unknown): string => {
   const code = codeOf(error)
   if (/^(?:ENOSPC|EDQUOT|SQLITE_FULL)$/.test(code))
@@ -101,7 +101,7 @@ export const shortageAdvice = (error: unknown): string => {
 const ACCESS =
   ' Give the user that runs the server write access to the file and its folder, for example with chown after a start as another user.'
 
-/** Advice on a file that cannot be opened or written, as a sentence after a blank; empty for other errors. */
+/** Returns advice on a file that cannot be opened or written, as a sentence after a blank; empty for other errors. */
 export function accessAdvice(error: unknown): string {
   const code = codeOf(error)
   // A disk without free inodes is reported as this, too.

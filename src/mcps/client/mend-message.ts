@@ -58,7 +58,7 @@ function withOwnId(value: unknown, id: number, isOfOther: IsOfOther): unknown {
   return messages.length === 1 ? { ...only, id } : messages.map((one) => (one === only ? { ...only, id } : one))
 }
 
-/** Like {@link mendMessage}, with each message of a batch (revision 2025-03-26) by itself. */
+/** Mends like {@link mendMessage}, with each message of a batch (revision 2025-03-26) by itself. */
 export function mendMessages(json: string, id: number | undefined): string[] {
   const value = repaired(json, id)
   if (value === undefined) return [json]

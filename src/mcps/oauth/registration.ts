@@ -70,5 +70,6 @@ function isAboutFields(error: unknown): boolean {
   return [400, 403, 422].includes(error.status) && code !== 'invalid_redirect_uri'
 }
 
+/** Returns whether an address is of this machine, without TLS. */
 export const isLoopback = ({ protocol, hostname }: URL): boolean =>
   protocol === 'http:' && /^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname)

@@ -12,7 +12,7 @@ const MAX_FILES = 20
 
 export type Attachment = { key: string; name: string; size: number; mediaId: string | null; error: string | null }
 
-/** Whether a stored value is an uploaded file, which another version of the page may have stored. */
+/** Returns whether a stored value is an uploaded file, which another version of the page may have stored. */
 const isUploaded = (value: unknown): value is Attachment => {
   const { key, name, size, mediaId, error } = (value ?? {}) as Partial<Attachment>
   return [key, name, mediaId].every((each) => typeof each === 'string') && typeof size === 'number' && error === null

@@ -21,7 +21,7 @@ const DOTS: Readonly<Record<string, string>> = {
   error: 'bg-danger',
 }
 
-/** Whether a chat is the one that came with its agent, without any message yet. */
+/** Returns whether a chat is the one that came with its agent, without any message yet. */
 export const isUntouched = ({ messageCount, title, agentName }: Chat): boolean =>
   messageCount === 0 && title === agentName
 

@@ -26,14 +26,16 @@ type Props = {
 }
 
 /**
- * Returns the files of a paste. Office programs add a picture of the text that was copied: a formatted text is none, and a
- * file that was copied has its name as plain text only.
+ * Returns the files of a paste. Office programs add a picture of the text that was copied: a formatted text is none,
+ * and a file that was copied has its name as plain text only.
  */
 function filesIn({ types, files }: DataTransfer): File[] {
   return types.includes('text/plain') && types.includes('text/html') ? [] : [...files]
 }
 
-/** Whether the device has a mouse. Keyboards on the screens of the others cannot write a new line with Shift. */
+/**
+ * Returns whether the device has a mouse. Keyboards on the screens of the others cannot write a new line with Shift.
+ */
 const hasMouse = () => matchMedia('(hover: hover)').matches
 
 /** The input of a message: Enter sends, files come by drop, paste or the button. */

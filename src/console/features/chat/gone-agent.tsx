@@ -12,8 +12,8 @@ const t = texts.chat
 const isMissing = (error: unknown) => error !== null && toFailure(error).status === 404
 
 /**
- * Whether no agent would answer the next message of a chat: neither the one it was opened with nor the one of its last
- * run, which another client may have chosen.
+ * Returns whether no agent would answer the next message of a chat: neither the one it was opened with nor the one of
+ * its last run, which another client may have chosen.
  */
 export function useIsAgentGone(agentId: string | null | undefined, lastRunId: string | undefined): boolean {
   const own = useQuery({ ...agentQuery(agentId ?? ''), enabled: !!agentId })

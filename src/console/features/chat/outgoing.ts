@@ -15,7 +15,7 @@ const keyOf = (chatId: string) => `muster.outgoing.${chatId}`
 
 const isUnsent = ({ executionId }: Outgoing) => executionId === null
 
-/** Whether a stored value is an unsent message, which another version of the page may have stored. */
+/** Returns whether a stored value is an unsent message, which another version of the page may have stored. */
 function isStored(value: unknown): value is Outgoing {
   const { key, text, executionId, error } = (value ?? {}) as Partial<Outgoing>
   return typeof key === 'string' && typeof text === 'string' && executionId === null && error !== undefined

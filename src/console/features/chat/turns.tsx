@@ -238,7 +238,7 @@ const MessageText = memo(function MessageText({ message }: { message: Message })
 
 const isCancelled = ({ stopReason }: Message) => stopReason === 'cancelled'
 
-/** Whether the run of a message ended without completing. */
+/** Returns whether the run of a message ended without completing. */
 export const hasEnded = (message: Message): boolean => message.code !== undefined || isCancelled(message)
 
 /** The end of a run without a whole answer, by its last message. Without an answer that is the question. */

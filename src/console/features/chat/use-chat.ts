@@ -67,7 +67,10 @@ export function useChat(chatId: string) {
   }
 }
 
-/** Whether the person may stop a run of `runs`. An admin and the owner of the agent may stop those of others, too. */
+/**
+ * Returns whether the person may stop a run of `runs`. An admin and the owner of the agent may stop those of others,
+ * too.
+ */
 function useMayStop(agentId: string, askers: ReadonlyMap<string, string | undefined>, runs: readonly OfRun[]) {
   const { user, role } = useSession()
   const isOfOther = ({ executionId }: OfRun) => (askers.get(executionId ?? '') ?? user.id) !== user.id

@@ -28,8 +28,8 @@ const toUnlisted = ({ executionId, userId, message }: WaitingQuestion): Unlisted
 })
 
 /**
- * Lists the messages that this page sends and the waiting questions of other live runs, each once, in the order in which
- * the server accepted them.
+ * Lists the messages that this page sends and the waiting questions of other live runs, each once, in the order in
+ * which the server accepted them.
  */
 export function unlistedMessages(
   outgoing: readonly Outgoing[],
@@ -57,10 +57,10 @@ export function unlistedMessages(
   ]
 }
 
-/** Whether a run was accepted before another: ids begin with the time. */
+/** Returns whether a run was accepted before another: ids begin with the time. */
 const isBefore = (one: string | null, other: string | null) => (one ?? '') < (other ?? '')
 
-/** Whether a run waits for an earlier one of its session. */
+/** Returns whether a run waits for an earlier one of its session. */
 export const waitsForTurn = ({ executionId, sessionId, status }: LiveRun, running: readonly LiveRun[]): boolean =>
   status === 'running' &&
   running.some((other) => other.sessionId === sessionId && isBefore(other.executionId, executionId))

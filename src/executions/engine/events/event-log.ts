@@ -21,7 +21,9 @@ const MAX_IN_TRANSACTION = 500
 export const SEQ_BLOCK = 256
 /** Maximum size of a subscriber's queue (bytes, estimated). Beyond it the subscriber reads from the database. */
 const MAX_WAITING = 256 * 1024
-/** Size of a queue after which only a part of it is taken (bytes, estimated). A slow reader occupies the memory of it. */
+/**
+ * Size of a queue after which only a part of it is taken (bytes, estimated). A slow reader occupies the memory of it.
+ */
 const MAX_TAKEN = 128 * 1024
 
 /** A run is compacted if it has more segments than this, of a smaller average size (bytes, estimated). */
@@ -72,8 +74,8 @@ export type EventLog = {
 }
 
 /**
- * Whether the database may have events that a new subscriber of the stream does not get, such as those of earlier
- * attempts.
+ * Returns whether the database may have events that a new subscriber of the stream does not get, such as those of
+ * earlier attempts.
  */
 export const hasStored = ({ stored, row }: RunStream): boolean => stored || row.attempt > 1
 
@@ -349,7 +351,7 @@ export function createEventLog(deps: EventLogDeps): EventLog {
   }
 }
 
-/** Whether a subscriber waits for the stream's events to be stored, or the run for numbers. */
+/** Returns whether a subscriber waits for the stream's events to be stored, or the run for numbers. */
 const isAwaited = ({ blocked, subscribers, reservation }: RunStream): boolean =>
   (blocked && subscribers.length > 0) || reservation !== null
 
@@ -362,7 +364,8 @@ function sendToDatabase(subscriber: Subscriber): void {
 }
 
 /**
- * Whether an event must survive a crash once it is visible: a resumed run publishes tool calls and their results once.
+ * Returns whether an event must survive a crash once it is visible: a resumed run publishes tool calls and their
+ * results once.
  */
 const mustSurviveCrash = (data: MessageData): boolean =>
   data.messageType === 'assistant'
@@ -370,8 +373,8 @@ const mustSurviveCrash = (data: MessageData): boolean =>
     : data.messageType !== 'stream_event'
 
 /**
- * Whether an event is the final answer. Subscribers get it with the terminal event, which is published right after its
- * write.
+ * Returns whether an event is the final answer. Subscribers get it with the terminal event, which is published right
+ * after its write.
  */
 const isClosing = (data: MessageData): boolean => data.messageType === 'assistant' && !mustSurviveCrash(data)
 

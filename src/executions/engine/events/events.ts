@@ -77,7 +77,7 @@ export function terminalEvent(row: Edge): ExecutionEvent | null {
   return { seq, at, event: 'error', data: { message, executionId, status, code, ...detail, stopReason } }
 }
 
-/** Whether an event is the terminal one. */
+/** Returns whether an event is the terminal one. */
 export const isTerminal = ({ event }: { event: string }): boolean => event === 'result' || event === 'error'
 
 /**
@@ -258,7 +258,7 @@ export async function* readEvents(db: Db | Tx, executionId: string, after: numbe
   }
 }
 
-/** Whether segments fill a batch, by the length of their JSON. */
+/** Returns whether segments fill a batch, by the length of their JSON. */
 const isFull = (rows: readonly SegmentRow[]): boolean =>
   rows.reduce((sum, { events }) => sum + events.length, 0) > MAX_BATCH
 

@@ -7,7 +7,9 @@ import { type Fields, isObject } from '../../../lib/unknown.ts'
 /** Maximum number of calls in a reply. */
 export const MAX_CALLS = 1_000
 
-/** Returns whether a text stands for a missing value (SGLang sends `None`, LiteLLM `null`, older Ollama an empty one). */
+/**
+ * Returns whether a text stands for a missing value (SGLang sends `None`, LiteLLM `null`, older Ollama an empty one).
+ */
 export const isNothing = (text: string): boolean => text === '' || /^(?:none|null|undefined)$/i.test(text)
 
 /**
@@ -58,6 +60,7 @@ export const isSameInput = (one: string, other: string): boolean =>
  */
 const MAX_EMPTY = 100
 
+/** Returns whether an input is empty, or only an empty object, list or string. */
 export const isEmpty = (input: string): boolean =>
   input.length <= MAX_EMPTY && (isNothing(input.trim()) || /^(?:\{\s*\}|\[\s*\]|"(?:\{\s*\})?")$/.test(input.trim()))
 
@@ -77,6 +80,7 @@ export function objectsIn(text: string): Fields[] {
 /** State of an incremental JSON scan, which reads each character once regardless of the piece size. */
 export type Scan = { depth: number; isText: boolean; isEscaped: boolean; isDone: boolean }
 
+/** Creates the state before the first character. */
 export const newScan = (): Scan => ({ depth: 0, isText: false, isEscaped: false, isDone: false })
 
 /** Continues the scan until the outermost object, list or string ends. Returns the number of characters read. */

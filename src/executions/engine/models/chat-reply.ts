@@ -76,7 +76,7 @@ export const createChatReply = ({ metadataKey, tools, thinkTags }: ReplyOptions)
   textExtra: null,
 })
 
-/** Whether the finish reason has arrived, after which only usage may follow. */
+/** Returns whether the finish reason has arrived, after which only usage may follow. */
 export const isSettled = ({ reason }: ChatReply): boolean => reason !== undefined
 
 const metadata = ({ metadataKey }: ChatReply, fields: Fields): { providerMetadata: SharedV4ProviderMetadata } => ({
@@ -186,8 +186,8 @@ function readDelta(reply: ChatReply, delta: Fields, parts: Part[]): void {
 }
 
 /**
- * Reads a message of a server that sends messages instead of deltas. Each has one piece of the text, or all text so far.
- * A whole message after deltas repeats their text and calls.
+ * Reads a message of a server that sends messages instead of deltas. Each has one piece of the text, or all text so
+ * far. A whole message after deltas repeats their text and calls.
  */
 function readMessage(reply: ChatReply, message: Fields, isLast: boolean, parts: Part[]): void {
   const { content } = message

@@ -57,7 +57,7 @@ export type Step = Reply & { step: number; usage: RunUsage; calls: Call[]; model
 /** Its stored form, beside its calls. `isCut` is for processes of older versions. */
 type Stored = Pick<Step, 'parts' | 'stopReason' | 'usage' | 'model'> & { isCut: boolean }
 
-/** Whether the model finished a call (contract-2.md section 2.8). */
+/** Returns whether the model finished a call (contract-2.md section 2.8). */
 export function isFinished({ stopReason, calls }: Step, { position, input }: Call): boolean {
   if (stopReason === 'end_turn') return true
   // An incomplete call is ignored if a content filter cut the reply.
@@ -185,7 +185,9 @@ function shortened(part: ReplyPart): ReplyPart {
 
 const withoutFields = ({ providerOptions, ...part }: ReplyPart): ReplyPart => part
 
-/** Returns whether later turns have the provider's fields of a part. Anthropic refuses a signature of a shortened text. */
+/**
+ * Returns whether later turns have the provider's fields of a part. Anthropic refuses a signature of a shortened text.
+ */
 function keepsFields({ providerOptions, ...part }: ReplyPart): boolean {
   if (!providerOptions || JSON.stringify(providerOptions).length > MAX_FIELDS) return false
   const isSigned = Object.values(providerOptions).some(({ signature }) => signature !== undefined)
