@@ -463,6 +463,22 @@ describe('the address', () => {
     expect(refused.body.error).toMatchObject({ code: -32602, message: expect.stringContaining('field: message') })
   })
 
+  // As the library for Python asks.
+  it.each([
+    ['message/stream', { message: { messageId: 'm', role: 'user', parts: [{ kind: 'text', text: ' ' }] } }, -32602],
+    ['message/stream', {}, -32602],
+    ['tasks/resubscribe', { id: 'none' }, -32001],
+  ])(
+    'answers %s of version 0.3 with the error as an event if its client reads no JSON',
+    async (method, params, code) => {
+      const sent = post(rpc(method, params), { Accept: 'text/event-stream' })
+      const { status, headers, body } = await sent
+      expect([status, headers.get('content-type')]).toEqual([200, expect.stringContaining('text/event-stream')])
+      expect(JSON.parse(body.replace(/^data: /, ''))).toMatchObject({ jsonrpc: '2.0', id: 1, error: { code } })
+      expect((await post(rpc(method, params), { Accept: '*/*' })).body.error).toMatchObject({ code })
+    },
+  )
+
   it.each<[string, string, Record<string, string>, object]>([
     ['its method alone', 'SendMessage', {}, { role: 'ROLE_USER', parts: [{ text: 'Hello' }] }],
     ['a patch number', 'SendMessage', { 'A2A-Version': '1.0.0' }, { role: 'ROLE_USER', parts: [{ text: 'Hello' }] }],

@@ -27,6 +27,13 @@ const PUSH_CHANGES: ReadonlySet<unknown> = new Set([
   'tasks/pushNotificationConfig/delete',
 ])
 
+/** Methods of version 0.3 whose answer is a stream. */
+const STREAMS: ReadonlySet<unknown> = new Set(['message/stream', 'tasks/resubscribe'])
+
+/** Returns whether a client names a stream, and not JSON, as the type that it reads. */
+const wantsStream = ({ headers: { accept = '' } }: IncomingMessage): boolean =>
+  accept.includes('text/event-stream') && !accept.includes('application/json')
+
 /**
  * Serves an agent by the Agent2Agent protocol (contract-2.md section 6.4): its card, and JSON-RPC for clients of
  * versions 1.0 and 0.3. Throws 401, 403, 404 and 405.
@@ -63,12 +70,15 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
       ? LegacyJsonRpcTransportHandler.mapToLegacyJSONRPCError(error)
       : JsonRpcTransportHandler.mapToJSONRPCError(error),
   })
+  // The libraries of version 0.3 fail at JSON where they expect a stream, and do not show it.
+  const isInStream = isLegacy && STREAMS.has(body.method) && wantsStream(req)
+  const send = async (answer: object) => (isInStream ? writeFrames(res, [frame(answer)]) : sendJson(res, 200, answer))
   try {
     checkShape(body)
     validateVersion(requestedVersion, cardOf(deps.settings, agent), 'JSONRPC')
     const transport = isLegacy ? new LegacyJsonRpcTransportHandler(handler) : new JsonRpcTransportHandler(handler)
     const answer = await transport.handle(body, new ServerCallContext({ requestedVersion }))
-    if (!(Symbol.asyncIterator in answer)) return sendJson(res, 200, answer)
+    if (!(Symbol.asyncIterator in answer)) return await send(answer)
     const events = answer[Symbol.asyncIterator]()
     // An error before the first event is a plain answer.
     const first = await events.next()
@@ -76,7 +86,7 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
     return await writeFrames(res, toFrames(first, events), { onError })
   } catch (error) {
     if (res.headersSent) throw error
-    sendJson(res, 200, toError(error))
+    await send(toError(error))
   }
 }
 

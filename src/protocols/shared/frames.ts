@@ -14,7 +14,7 @@ const PING_INTERVAL = 15_000
  */
 export async function writeFrames(
   res: ServerResponse,
-  texts: AsyncIterable<string>,
+  texts: AsyncIterable<string> | Iterable<string>,
   { headers = {}, onError }: { headers?: Record<string, string>; onError?: (error: unknown) => string | null } = {},
 ): Promise<void> {
   res.writeHead(200, { ...EVENT_STREAM, ...headers })
