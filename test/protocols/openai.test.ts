@@ -50,6 +50,8 @@ const TOOL = {
   },
 }
 
+const namesOf = (tools: readonly unknown[] = []) => tools.map((one) => (one as typeof TOOL).function.name)
+
 const user = (content: string) => ({ role: 'user' as const, content })
 const assistant = (content: string) => ({ role: 'assistant' as const, content })
 
@@ -881,6 +883,40 @@ describe('function tools of the client', () => {
     const fields = { tools: tools.map(({ function: it }) => ({ type: 'function' as const, strict: false, ...it })) }
     const response = await clientOf().responses.create({ model: agent, input: 'Hi', tool_choice: choiceOf, ...fields })
     expect(response.tool_choice).toEqual(choiceOf)
+  })
+
+  it('are offered as far as the choice allows them', async () => {
+    const other = { type: 'function' as const, function: { ...TOOL.function, name: 'get_time' } }
+    const allowed = { type: 'function' as const, function: { name: 'get_time' } }
+    const complete = (named: typeof allowed) =>
+      clientOf().chat.completions.create({
+        model: agent,
+        tools: [...tools, other],
+        tool_choice: { type: 'allowed_tools', allowed_tools: { mode: 'required', tools: [named] } },
+        messages: [user('Time?')],
+      })
+    await complete(allowed)
+    await clientOf().responses.create({
+      model: agent,
+      input: 'Time?',
+      tools: [TOOL, other].map(({ function: it }) => ({ type: 'function' as const, strict: false, ...it })),
+      tool_choice: { type: 'allowed_tools', mode: 'auto', tools: [{ type: 'function', name: 'get_time' }] },
+    })
+    const offered = model.requests.slice(-2).map(({ body }) => [namesOf(body.tools), body.tool_choice])
+    expect(offered).toEqual([
+      [['client__get_time'], 'required'],
+      [['client__get_time'], 'auto'],
+    ])
+    const none = complete({ type: 'function', function: { name: 'get_place' } })
+    await expect(none).rejects.toMatchObject({ status: 400, param: 'tool_choice' })
+  })
+
+  it('are understood as the client of Mistral writes them, without types', async () => {
+    const { function: it } = TOOL
+    const body = { model: agent, messages: [user('Weather?')], tools: [{ function: it }], tool_choice: 'any' }
+    expect((await request(server, 'POST', '/openai/v1/chat/completions', { body, token: ann.token })).status).toBe(200)
+    const { tools: offered, tool_choice } = model.requests.at(-1)!.body
+    expect([namesOf(offered), tool_choice]).toEqual([['client__get_weather'], 'required'])
   })
 
   it('are at most 128 in a request', async () => {

@@ -11,6 +11,7 @@ import { asText, isObject } from '../../lib/unknown.ts'
 import { type ClientCall, readParts } from '../shared/run-parts.ts'
 import { readTools } from '../shared/tools.ts'
 import { type ClientResult, createUnanswered } from '../shared/turns.ts'
+import { allowedBy } from './settings.ts'
 
 // The functions of chat completions before `tools` (2023): one call at a time, without an id. Some clients of `tools` send
 // no ids either, or ids of their own: gateways shorten long ones.
@@ -38,7 +39,7 @@ export function readEitherTools(given: Given): GivenTools {
     if (isObject(call)) {
       throw invalidField('function_call', 'it beside functions', 'Send `functions` too, or leave it out.')
     }
-    return { tools: readTools(given.tools), choice: given.tool_choice, isLegacy: false }
+    return { ...allowedBy(given.tool_choice, readTools(given.tools)), isLegacy: false }
   }
   if (given.tools?.length) throw invalidField('functions', 'either functions or tools', 'Leave one of them out.')
   return {

@@ -31,7 +31,7 @@ import { isOwn } from './items.ts'
 import { checkName, conversationName } from './names.ts'
 import { type Echo, echoOf, type ResponseRef, readResponseId, toResponseId } from './response.ts'
 import { followResponse, readResponse } from './response-stream.ts'
-import { demandOf, outputOf, readSettings, refuseLogprobs, SETTINGS } from './settings.ts'
+import { allowedBy, demandOf, outputOf, readSettings, refuseLogprobs, SETTINGS } from './settings.ts'
 
 const PATH = '/openai/v1/responses'
 
@@ -96,12 +96,17 @@ async function waitFor({ deps, streamTo }: Context, actor: Actor, ref: ResponseR
 function mannerOf(body: Request, transcript: ClientConversation): Manner {
   const items = typeof body.input === 'string' ? [] : body.input
   const others = items.flatMap(({ type, tools }) => (type === 'additional_tools' ? asList(tools) : []))
-  const tools = readTools(body.tools, others)
-  const modelSettings = readSettings({ ...body, maxTokens: body.max_output_tokens, effort: body.reasoning?.effort })
+  const { tools, choice } = allowedBy(body.tool_choice, readTools(body.tools, others))
+  const modelSettings = readSettings({
+    ...body,
+    tool_choice: choice,
+    maxTokens: body.max_output_tokens,
+    effort: body.reasoning?.effort,
+  })
   refuseLogprobs({ include: asList(body.include).includes('message.output_text.logprobs') })
   return {
     ...clientOf(transcript, tools),
-    ...demandOf(body.tool_choice, tools),
+    ...demandOf(choice, tools),
     ...(modelSettings && { modelSettings }),
     ...outputOf(body.text?.format),
   }

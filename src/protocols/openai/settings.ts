@@ -3,7 +3,8 @@ import { badRequest, invalidField, toAppError } from '../../errors.ts'
 import type { ClientTool, Overrides } from '../../executions/engine/queue/accept.ts'
 import { type ModelSettings, NewModelSettings } from '../../lib/model-settings.ts'
 import { NewOutput } from '../../lib/output.ts'
-import { asObject, type Fields, isObject } from '../../lib/unknown.ts'
+import { asList, asObject, type Fields, isObject } from '../../lib/unknown.ts'
+import { toolType } from '../shared/tools.ts'
 
 /** The settings of a request, under the names of both APIs. */
 export const SETTINGS = {
@@ -78,12 +79,32 @@ export function readSettings(given: Given): ModelSettings | undefined {
   }
 }
 
+/**
+ * Returns the tools that a choice allows, and the choice among them. A choice of the type `allowed_tools` lists some of
+ * the tools, so that the others stay in the provider's cache. Throws 400 if it lists none of them.
+ */
+export function allowedBy(choice: unknown, tools: ClientTool[]): { tools: ClientTool[]; choice: unknown } {
+  // Mistral's word.
+  if (choice === 'any') return { tools, choice: 'required' }
+  if (!isObject(choice) || choice.type !== 'allowed_tools') return { tools, choice }
+  // Chat completions nest it.
+  const { mode, tools: listed } = asObject(choice.allowed_tools ?? choice)
+  const names = asList(listed).map((one) => nameIn(asObject(one)))
+  const allowed = tools.filter(({ name }) => names.includes(name))
+  if (allowed.length) return { tools: allowed, choice: mode }
+  throw badRequest('Invalid value for field: tool_choice. Expected tools of the request in allowed_tools', {
+    detail: 'List functions or custom tools of `tools`, by their names.',
+  })
+}
+
+/** Returns the name of a tool in a choice. Chat completions nest it. */
+const nameIn = (one: Fields): unknown => asObject(one.function ?? one.custom ?? one).name
+
 /** Returns the tool of the client that a request demands by name. Throws 400 for one that is none of its tools. */
 export function demandOf(choice: unknown, tools: readonly ClientTool[]): Pick<Overrides, 'demandedTool'> {
   if (!isObject(choice)) return {}
-  // Chat completions nest it.
-  const { name } = asObject(choice.function ?? choice.custom ?? choice)
-  const type = choice.type === 'function' || choice.type === 'custom' ? choice.type : null
+  const name = nameIn(choice)
+  const type = toolType(choice)
   const demanded = tools.find((tool) => tool.name === name && type === (tool.format ? 'custom' : 'function'))
   if (demanded) return { demandedTool: demanded.name }
   const detail = 'Use auto, none or required, or name a function or a custom tool of `tools`.'

@@ -30,7 +30,9 @@ function schemaOf(format: Fields): ClientTool['parameters'] {
   return { type: 'object', properties, required: ['input'], additionalProperties: false }
 }
 
-const typeOf = (one: unknown): unknown => (isObject(one) ? one.type : undefined)
+/** Returns the type of a tool. Clients of Mistral leave it out of functions. */
+export const toolType = (one: unknown): unknown =>
+  isObject(one) ? (one.type ?? (isObject(one.function) ? 'function' : undefined)) : undefined
 
 /** The group of tools that Codex's own ones are in. Calls without a group belong to it. */
 const DEFAULT_NAMESPACE = 'functions'
@@ -42,7 +44,7 @@ export const qualified = (name: string, namespace: unknown): string =>
 /** Reads the tools of a list, and those in its groups, which Codex has for each MCP server. */
 function toolsIn(given: readonly unknown[], namespace?: unknown): ClientTool[] {
   return given.flatMap((one): ClientTool[] => {
-    if (typeOf(one) === 'namespace' && namespace === undefined) {
+    if (toolType(one) === 'namespace' && namespace === undefined) {
       const { name: group, tools } = one as Fields
       return toolsIn(asList(tools), functionTool.shape.name.parse(group))
     }
@@ -55,11 +57,11 @@ function toolsIn(given: readonly unknown[], namespace?: unknown): ClientTool[] {
 
 /** Reads a function or a custom tool. Returns null for a tool of another type. */
 function readTool(one: unknown): ClientTool | null {
-  if (typeOf(one) === 'function') {
+  if (toolType(one) === 'function') {
     const { name, description, parameters } = functionTool.parse((one as Fields).function ?? one)
     return { name, description: description ?? '', parameters: parameters ?? { type: 'object', properties: {} } }
   }
-  if (typeOf(one) !== 'custom') return null
+  if (toolType(one) !== 'custom') return null
   const { name, description, format } = customTool.parse((one as Fields).custom ?? one)
   return {
     name,
@@ -77,7 +79,7 @@ function readTool(one: unknown): ClientTool | null {
  */
 export function readTools(given: readonly unknown[] | null | undefined, others: readonly unknown[] = []): ClientTool[] {
   const tools = toolsIn([...(given ?? []), ...others])
-  const isTyped = given?.every((one) => typeof typeOf(one) === 'string')
+  const isTyped = given?.every((one) => typeof toolType(one) === 'string')
   if (given?.length && !(tools.length && isTyped)) {
     const detail = 'Tools of the service are set on the agent: allowedTools, skills and MCP servers.'
     throw badRequest('Invalid value for field: tools. Expected functions', { detail })
