@@ -71,6 +71,21 @@ test.runIf(hasPostgres)('a server whose subscription stays silent names a pooler
   expect(bus.state()).toBe('polling')
 })
 
+test.runIf(hasPostgres)('a subscription that a network cuts silently is not blamed on a pooler', async () => {
+  await using cleanup = new AsyncDisposableStack()
+  const shared = cleanup.adopt(await shareDatabase(), ({ drop }) => drop())
+  const way = cleanup.use(await startForwarder(shared.url))
+  const open = openDatabase({ DATA_DIR: '', DATABASE_URL: shared.url, DATABASE_POOL_SIZE: 1 })
+  const { client: db } = cleanup.adopt(await open, ({ close }) => close())
+  const lines: string[] = []
+  const log = pino({ level: 'warn' }, { write: (line: string) => void lines.push(line) })
+  const bus = cleanup.adopt(createPostgresBus({ url: way.url, db, log, pingInterval: 200 }), (opened) => opened.stop())
+  await expect.poll(bus.state).toBe('listening')
+  way.hang()
+  await expect.poll(bus.state).toBe('polling')
+  expect(lines.join()).not.toContain('pooler')
+})
+
 test.runIf(hasPostgres)(
   'servers send the notices of a moment in one statement, in order, and look for lost ones',
   async () => {

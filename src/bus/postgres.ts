@@ -150,9 +150,12 @@ export function createPostgresBus({
     }
   }
 
-  /** Logs advice once if the server accepts LISTEN but nothing arrives, as behind a transaction pooler. */
+  /**
+   * Logs advice once if the server accepts LISTEN but nothing has ever arrived, as behind a transaction pooler. Notices
+   * that arrived before, or cannot be sent, mean a connection that a network has cut silently.
+   */
   function adviseOnPooler(): void {
-    if (advised) return
+    if (advised || listeningSince || sending) return
     advised = true
     log.warn(
       'the database accepts LISTEN, but no notice arrives: DATABASE_URL seems to lead through a pooler that works by ' +
