@@ -32,7 +32,7 @@ export function createAccessTokens(settings: Settings, issuer: string, clock: Cl
         refuse,
       )
       const { sub, iss = issuer, exp = 0 } = payload
-      if (!sub) throw unauthorized('Invalid or expired token')
+      if (typeof sub !== 'string' || !sub) throw unauthorized('Invalid or expired token')
       return { issuer: iss, subject: sub, email: verifiedEmail(payload), expiresAt: new Date((exp + LEEWAY) * 1000) }
     },
     scopesOf(token) {

@@ -388,9 +388,11 @@ describe('a browser session', () => {
     const end = (id: string) => ask('DELETE', `/api/auth/sessions/${id}`, { headers: one.headers })
     expectError(await end(theirs.id), 404, 'Session not found')
     expectError(await end('none'), 404, 'Session not found')
-    expect((await end(two.id)).status).toBe(200)
+    const ended = await end(two.id)
+    expect([ended.status, ended.headers.get('set-cookie')]).toEqual([200, null])
     expectError(await ask('GET', '/api/v1/agents', { headers: two.headers }), 401, 'Sign in required')
     expect((await ask('GET', '/api/v1/agents', { headers: theirs.headers })).status).toBe(200)
+    expect((await end(one.id)).headers.get('set-cookie')).toMatch(/^muster=; .*Max-Age=0/)
   })
 
   it('ends by signing out, whose answer deletes the cookie', async () => {

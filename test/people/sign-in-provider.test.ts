@@ -3,7 +3,7 @@ import { get } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { type JWTPayload, SignJWT, UnsecuredJWT } from 'jose'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { roleOf, verifiedEmail } from '../../src/auth/provider-claims.ts'
+import { claimOf, roleOf, verifiedEmail } from '../../src/auth/provider-claims.ts'
 import type { Db, Tx } from '../../src/db/client.ts'
 import { overrideMembers } from '../../src/db/override-members.ts'
 import { signInByProvider } from '../../src/sessions/sign-in-provider.ts'
@@ -629,6 +629,10 @@ describe('a claim', () => {
     [{ iss: `https://evil.example/${microsoft}`, email: 'a@x.example', xms_edov: true }, null],
   ])('%j verifies %s', (claims, email) => {
     expect(verifiedEmail(claims)).toBe(email)
+  })
+
+  it('has nothing behind a claim that is null', () => {
+    expect(claimOf({ realm: null }, 'realm.roles')).toBeUndefined()
   })
 
   it('maps to no role by the name of a built-in property', () => {

@@ -70,6 +70,7 @@ describe('an access token of the authorization server', () => {
     ['no end', { exp: undefined }, {}],
     ['an unknown user', { sub: 'eve', email: 'eve@example.com' }, {}],
     ['an empty subject', { sub: '', email: 'ben@example.com' }, {}],
+    ['a number as its subject', { sub: 5, email: 'ben@example.com' }, {}],
   ])('is refused with %s', async (_, claims, header) => {
     expect((await post(await sign(claims, header))).status).toBe(401)
   })

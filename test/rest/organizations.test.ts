@@ -49,6 +49,9 @@ describe('PATCH /organizations/{id}/members/{userId}', () => {
         requestId: expect.any(String),
       },
     ])
+    // The same role again is no change.
+    expect((await apis[api](server, 'organizations.updateMember', input, { token: admin.token })).status).toBe(200)
+    expect(await eventsOf(admin, `action=member.update&target=${member.userId}`)).toHaveLength(1)
     // The new role holds for the next request.
     expect((await request(server, 'GET', '/api/v1/audit', { token: member.token })).status).toBe(200)
   })
