@@ -205,7 +205,10 @@ const WHOLE: readonly (readonly [path: string, body: object, headers?: Record<st
   ['/mcp', rpc('prompts/get', { name: 'n', arguments: { a: 'b' } })],
 ]
 
-const ODD = [undefined, null, true, -1.5, '', 'x', [], [null], {}, 'data:;base64,', '__proto__']
+const nested = (depth: number) => `{"a":${'['.repeat(depth)}${']'.repeat(depth)}}`
+/** JSON that is nested too deep, as it is and in a text, and a text of JSON with a character that databases refuse. */
+const DEEP = [JSON.parse(nested(100)), nested(50_000), '{"a":"\\u0000\\ud800"}']
+const ODD = [undefined, null, true, -1.5, '', 'x', [], [null], {}, 'data:;base64,', '__proto__', ...DEEP]
 
 type Place = readonly string[]
 
@@ -226,16 +229,27 @@ it('no request with one odd field makes a door fail', async () => {
   const rows = WHOLE.flatMap(([path, body, headers], index) =>
     placesIn(body).flatMap((place) => ODD.map((odd) => ({ ...{ path, body, headers, place, odd }, door: `${index}` }))),
   )
-  const chosen = sample(rows, ({ door, place, odd }) => [`${door} ${place}`, `${door} ${JSON.stringify(odd)}`])
+  const chosen = [
+    ...sample(rows, ({ door, place, odd }) => [`${door} ${place}`, `${door} ${JSON.stringify(odd)}`]),
+    ...rows.filter(({ place, odd }) => DEEP.includes(odd) && /^(?:arguments|data|metadata)$/.test(place.at(-1) ?? '')),
+  ]
   for (const { path, body, place, odd, ...given } of chosen) {
     const answer = await request(server, 'POST', path.replace('{id}', agent), {
       headers: { Accept: 'application/json, text/event-stream', ...given.headers },
       body: replaced({ ...(path.startsWith('/openai/') && { model: agent }), ...body }, place, odd) as object,
     })
-    const text = JSON.stringify([path, place, odd, answer.body])
+    const text = JSON.stringify([path, place, odd, answer.body]).replace(/\[{1000,}|\]{1000,}/g, '…')
     expect(answer.status, text).toBeLessThan(500)
     expect(text).not.toMatch(/-32603|"statusCode":5/)
     // The message names the field, or says in its own words what is wrong.
     expect(text).not.toMatch(/Invalid value for field: [^ ]+\.? Correct/)
   }
+})
+
+it('A2A refuses a request that is nested too deep', async () => {
+  const message = `{"kind":"message","messageId":"m","role":"user","parts":[],"metadata":${nested(50_000)}}`
+  const body = `{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"message":${message}}}`
+  const answer = await request(server, 'POST', `/a2a/agents/${agent}`, { body })
+  const refusal = { code: -32600, message: expect.stringContaining('Request body too deep. At most 64 levels') }
+  expect(answer).toMatchObject({ status: 200, body: { error: refusal } })
 })

@@ -7,6 +7,7 @@ import { findCached } from '../../agents/agent-cache.ts'
 import { requireScope } from '../../auth/actor.ts'
 import { AppError, textOf } from '../../errors.ts'
 import { readJson, sendJson } from '../../http/body.ts'
+import { checkInput } from '../../lib/fields.ts'
 import { asObject, isObject } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
@@ -99,6 +100,7 @@ async function readRequest(
   })
   try {
     const body = await readJson(req)
+    checkInput(body)
     const { jsonrpc, id = null, method } = body
     const isId = id === null || typeof id === 'string' || typeof id === 'number'
     if (jsonrpc === '2.0' && typeof method === 'string' && isId) return { body: withKinds(body), refusal: null }

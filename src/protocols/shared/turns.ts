@@ -1,4 +1,5 @@
 import type { GivenTurn } from '../../executions/engine/queue/client-history.ts'
+import { clean } from '../../executions/engine/run/inputs.ts'
 import type { CallRecord } from '../../executions/engine/run/steps.ts'
 import { asText, type Fields, isObject } from '../../lib/unknown.ts'
 import { type GivenFile, NO_TEXT } from './attachments.ts'
@@ -21,13 +22,16 @@ export type ClientConversation = {
   allResults: ClientResult[]
 }
 
-/** Parses the arguments of a call in a client's history, which may be cut off, as an object. */
+/**
+ * Parses the arguments of a call in a client's history as an object. Those that are cut off, nested too deep or no
+ * object stay a text.
+ */
 export function readArguments(given: unknown): Fields {
   // Some clients send the object itself.
   if (isObject(given)) return given
   const text = asText(given)
   try {
-    const value: unknown = JSON.parse(text || '{}')
+    const value = clean(JSON.parse(text || '{}'))
     return isObject(value) ? value : { text }
   } catch {
     return { text }
