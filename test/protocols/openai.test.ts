@@ -947,13 +947,58 @@ describe('function tools of the client', () => {
       ...ids.map((id) => ({ role: 'tool' as const, tool_call_id: id, content: '1' })),
     ]
     const give = (ids: string[], who = ann, to = agent) =>
-      failureOf(clientOf(who).chat.completions.create({ model: to, messages: toMessages(ids) }))
+      clientOf(who).chat.completions.create({ model: to, messages: toMessages(ids) })
     const ben = await server.member({ organization: 'Acme' })
     const ids = made.map(({ id }) => id)
+    const missing = { status: 400, message: expect.stringContaining('is missing') }
+    expect(await failureOf(give(ids.slice(1)))).toMatchObject(missing)
+    // For others, these are a conversation with another agent, such as one that hands over.
+    for (const other of [await give(ids, ben), await give(ids, ann, (await create()).id)]) {
+      expect(other.id).not.toBe(first.id)
+      expect(text(other)).toBe('A reply of the test model.')
+      const results = ['Rome', 'Oslo'].map((city) => `get_weather({"city":"${city}"}):\n1`).join('\n\n')
+      const follow = '[Results of tools that were called for this message follow]'
+      expect(asked()?.slice(1)).toEqual([`user: Weather?\n\n${follow}\n\n${results}`])
+    }
+    expect((await give(ids)).id).toBe(first.id)
+  })
+
+  it.each(['chat', 'responses'])('may be those of another model, which the agent then reads (%s)', async (api) => {
+    const tool_calls = [{ id: 'toolu_1', type: 'function' as const, function: { name: 'search', arguments: '{}' } }]
+    const own = { name: 'search', call_id: 'toolu_1' }
+    const answer =
+      api === 'chat'
+        ? await clientOf()
+            .chat.completions.create({
+              model: agent,
+              messages: [
+                user('Who won?'),
+                { role: 'assistant', tool_calls },
+                { role: 'tool', tool_call_id: 'toolu_1', content: 'Norway' },
+              ],
+            })
+            .then(text)
+        : await clientOf()
+            .responses.create({
+              model: agent,
+              input: [
+                user('Who won?'),
+                { type: 'function_call', arguments: '{}', ...own },
+                { type: 'function_call_output', call_id: 'toolu_1', output: 'Norway' },
+              ],
+            })
+            .then(({ output_text }) => output_text)
+    expect(answer).toBe('A reply of the test model.')
+    expect(asked()?.at(-1)).toMatch(/^user: Who won\?\n\n\[.*\]\n\nsearch\({}\):\nNorway$/)
+    // Without the question, nothing can be answered.
+    const output = { type: 'function_call_output' as const, call_id: 'toolu_1', output: 'Norway' }
     const none = { status: 400, message: expect.stringContaining('No run waits for these results') }
-    expect(await give(ids, ben)).toMatchObject(none)
-    expect(await give(ids, ann, (await create()).id)).toMatchObject(none)
-    expect(await give(ids.slice(1))).toMatchObject({ status: 400, message: expect.stringContaining('is missing') })
+    const only = { role: 'tool' as const, tool_call_id: 'toolu_1', content: 'Norway' }
+    const asks =
+      api === 'chat'
+        ? clientOf().chat.completions.create({ model: agent, messages: [only] })
+        : clientOf().responses.create({ model: agent, input: [output] })
+    expect(await failureOf(asks)).toMatchObject(none)
   })
 
   it('continue neither of two runs whose results are in one request', async () => {
@@ -1048,8 +1093,7 @@ describe('function tools of the client', () => {
       'completed',
     )
     const ben = await server.member({ organization: 'Acme' })
-    const none = { status: 400, message: expect.stringContaining('No run waits for these results') }
-    expect(await failureOf(clientOf(ben).chat.completions.create({ model: agent, messages }))).toMatchObject(none)
+    expect((await clientOf(ben).chat.completions.create({ model: agent, messages })).id).not.toContain(id)
   })
 
   it('without ids, continue a waiting run although 20 newer ones have the same question', async () => {

@@ -15,7 +15,7 @@ import { findAgent } from '../shared/agents.ts'
 import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import { type GivenFile, withNotes } from '../shared/attachments.ts'
 import { clientOf, continueOrStart } from '../shared/begin.ts'
-import { giveClientResults } from '../shared/client-tools.ts'
+import { giveClientResults, noneWaits } from '../shared/client-tools.ts'
 import { enter, idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, reported, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
@@ -152,7 +152,7 @@ async function* toFrames(
   const made = new Set(results.map(({ id }) => id))
   const isMade = (part: Part) => part.type === 'client-tools' && part.calls.every(({ id }) => made.has(id))
   for await (const all of followParts(actor, deps, row, streamTo, after)) {
-    if (all.some(isMade)) await giveClientResults(actor, deps, agent, results)
+    if (all.some(isMade) && !(await giveClientResults(actor, deps, agent, results))) throw noneWaits()
     // The client has its own results, which it would show twice.
     const parts = all.filter((part) => !isMade(part) && !(part.type === 'tool-result' && made.has(part.id)))
     const written = parts.map(writer.write)

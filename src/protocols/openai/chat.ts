@@ -11,10 +11,10 @@ import { asText } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
 import { type Begun, clientOf, continueOrStart } from '../shared/begin.ts'
-import { giveClientResults, type Manner } from '../shared/client-tools.ts'
+import { giveClientResults, type Manner, noneWaits } from '../shared/client-tools.ts'
 import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, reported, writeFrames } from '../shared/frames.ts'
-import { checkQuestion } from '../shared/questions.ts'
+import { checkQuestion, withResults } from '../shared/questions.ts'
 import { readCallId } from '../shared/run-parts.ts'
 import type { Asked } from '../shared/runs.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
@@ -68,16 +68,20 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
   const { deps } = context
   if (body.n && body.n > 1) throw invalidField('n', '1', 'Send a request for each answer.')
   const agent = await findAgent(actor, deps, body.model)
-  const { calls, ...transcript } = readMessages(body.messages)
+  const { calls, ...given } = readMessages(body.messages)
+  const transcript = withResults(given)
   const { results } = transcript
-  const given = readEitherTools(body)
-  const manner = mannerOf(body, transcript, given)
+  const tools = readEitherTools(body)
+  const manner = mannerOf(body, transcript, tools)
   const idempotency = idempotencyOf(req, PATH)
-  const isLegacy = given.isLegacy || body.messages.at(-1)?.role === 'function'
+  const isLegacy = tools.isLegacy || body.messages.at(-1)?.role === 'function'
   const asked = () => askedBy(req, agent, body, transcript, manner)
-  const run: Run & Begun = results.every(({ id }) => readCallId(id))
-    ? await continueOrStart(context, actor, { agent, results, manner, idempotency, asked, isWhole: !body.stream })
-    : await continueWithoutIds(actor, deps, agent, calls, manner)
+  const isOurs = results.every(({ id }) => readCallId(id))
+  const isConversation = transcript.question !== null
+  const request = { agent, results: isOurs ? results : [], manner, isConversation, idempotency, asked }
+  const found = isOurs ? null : await continueWithoutIds(actor, deps, agent, calls, manner)
+  if (!isOurs && !found && !isConversation) throw noneWaits()
+  const run: Run & Begun = found ?? (await continueOrStart(context, actor, { ...request, isWhole: !body.stream }))
   nameRun(res, run.row, idempotency)
   const head: Head = {
     id: `chatcmpl-${run.row.id}`,
@@ -87,7 +91,7 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
   }
   if (body.stream) return stream(context, actor, res, run, head, body)
   const completion = await answerWhole(context, actor, run, async () => {
-    const done = given.tools.length || results.length ? await waitForCalls(context, actor, run) : null
+    const done = tools.tools.length || results.length ? await waitForCalls(context, actor, run) : null
     const row = done?.calls.length ? run.row : await outcomeOf(actor, deps, run.row, context)
     return toCompletion(head, row, done)
   })
@@ -171,15 +175,20 @@ function readAnswer(
   turns.call(calls.call(one.name, input), one.name, input)
 }
 
-/** Continues a run with results without its ids, or answers with a call that the client has yet to make. */
+/**
+ * Continues a run with results without its ids, or answers with a call that the client has yet to make. Returns null if
+ * no run has made the calls.
+ */
 async function continueWithoutIds(
   actor: Actor,
   deps: Deps,
   agent: CachedAgent,
   calls: Parameters<typeof findRun>[3],
   manner: Manner,
-): Promise<Run> {
-  const { row, results, next } = await findRun(actor, deps, agent, calls)
+): Promise<Run | null> {
+  const found = await findRun(actor, deps, agent, calls)
+  if (!found) return null
+  const { row, results, next } = found
   return next ? { row, after: 0, next } : giveClientResults(actor, deps, agent, results, manner)
 }
 

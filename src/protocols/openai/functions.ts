@@ -3,7 +3,7 @@ import { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
-import { badRequest, invalidField } from '../../errors.ts'
+import { invalidField } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { ClientTool } from '../../executions/engine/queue/accept.ts'
 import { readable } from '../../executions/service.ts'
@@ -94,14 +94,14 @@ const MAX_RUNS = 20
 /**
  * Finds the run that a client's calls without ids belong to: the one whose question, names and inputs are the same.
  * `results` are those of its latest step, with ids. `next` is a call of that step without a result, because the client
- * got another one first. Throws 400 if no run of the caller fits.
+ * got another one first. Returns null if no run of the caller fits.
  */
 export async function findRun(
   actor: Actor,
   deps: Deps,
   agent: Pick<CachedAgent, 'id'>,
   { question, calls }: Calls,
-): Promise<{ row: ExecutionRow; results: ClientResult[]; next: ClientCall | null }> {
+): Promise<{ row: ExecutionRow; results: ClientResult[]; next: ClientCall | null } | null> {
   const since = new Date(deps.clock.now().getTime() - MAX_AGE)
   const where = {
     AND: [{ agentId: agent.id, userId: actor.userId, createdAt: { gte: since } }, readable(actor)],
@@ -118,7 +118,7 @@ export async function findRun(
       return { row, results, next: step.find(({ result }) => result === null) ?? null }
     }
   }
-  throw badRequest('No run waits for these results', { detail: 'Send all messages as they came, to the same agent.' })
+  return null
 }
 
 /**

@@ -18,7 +18,7 @@ import { clientOf, continueOrStart } from '../shared/begin.ts'
 import type { Manner } from '../shared/client-tools.ts'
 import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, reported, writeFrames } from '../shared/frames.ts'
-import { checkQuestion } from '../shared/questions.ts'
+import { checkQuestion, withResults } from '../shared/questions.ts'
 import { readParts } from '../shared/run-parts.ts'
 import { type Asked, findSessionId } from '../shared/runs.ts'
 import { qualified, readTools } from '../shared/tools.ts'
@@ -60,13 +60,16 @@ export async function createResponse({ context, actor, req, res }: Asking): Prom
   const body = await readBody(req, Request)
   const { deps } = context
   const agent = await findAgent(actor, deps, body.model)
-  const transcript = readInput(body)
+  const given = readInput(body)
+  const transcript = isContinued(body) ? given : withResults(given)
   const idempotency = idempotencyOf(req, PATH)
   const manner = mannerOf(body, transcript)
   const asked = () => askedBy(actor, deps, req, agent, body, transcript, manner)
   const { results } = transcript
   const isWhole = !body.stream && !body.background
-  const ref = await continueOrStart(context, actor, { agent, results, manner, idempotency, asked, isWhole })
+  const isConversation = transcript.question !== null
+  const request = { agent, results, manner, isConversation, idempotency, asked, isWhole }
+  const ref = await continueOrStart(context, actor, request)
   nameRun(res, ref.row, idempotency)
   if (body.stream) return streamResponse(context, actor, res, ref, 0)
   const ended = await answerWhole(context, actor, ref, async () => {
@@ -139,9 +142,7 @@ async function askedBy(
     previousResponseId,
     background: body.background === true,
   }
-  // A request that continues a conversation of the service has its new messages alone.
-  const isContinued = behind !== null || Boolean(conversation)
-  const question = isContinued ? questionsOf(transcript) : transcript.question
+  const question = isContinued(body) ? questionsOf(transcript) : transcript.question
   return {
     agent,
     protocol: 'openai',
@@ -153,11 +154,15 @@ async function askedBy(
     files: transcript.files,
     message: checkQuestion(question, 'input'),
     name: sessionId === null && !behind ? name : null,
-    history: isContinued ? null : transcript.history,
+    history: isContinued(body) ? null : transcript.history,
     options: { ...(body.background && { background: true }) },
     client: { ...manner, echo },
   }
 }
+
+/** Returns whether a request has its new messages alone, because it continues a conversation of the service. */
+const isContinued = ({ previous_response_id: id, conversation }: Request): boolean =>
+  (id ?? null) !== null || Boolean(typeof conversation === 'object' ? conversation?.id : conversation)
 
 /** Returns all new messages of the user as one. */
 function questionsOf({ history, question }: ClientConversation): string | null {

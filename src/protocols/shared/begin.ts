@@ -3,7 +3,7 @@ import type { Actor } from '../../auth/actor.ts'
 import type { ClientTool, Overrides } from '../../executions/engine/queue/accept.ts'
 import type { IdempotencyKey } from '../../idempotency.ts'
 import type { Context } from '../../trpc.ts'
-import { giveClientResults, type Manner, type RunFrom } from './client-tools.ts'
+import { giveClientResults, type Manner, noneWaits, type RunFrom } from './client-tools.ts'
 import { type Asked, startRun } from './runs.ts'
 import type { ClientConversation, ClientResult } from './turns.ts'
 import { takeUnanswered } from './unanswered.ts'
@@ -15,9 +15,11 @@ type Request = {
   idempotency: IdempotencyKey | null
   /** The texts, tools and settings of the request for the run that its results continue. */
   manner?: Manner
+  /** Whether the messages begin another run if no run waits for their results, such as those of another agent. */
+  isConversation?: boolean
   /** Whether the answer is sent as a whole, which its caller may not wait for. */
   isWhole?: boolean
-  /** Returns the run that a request without results asks for. Throws 400 for one that no run can be. */
+  /** Returns the run that a request without results of a run asks for. Throws 400 for one that no run can be. */
   asked: () => Asked | Promise<Asked>
 }
 
@@ -32,9 +34,13 @@ export type Begun = RunFrom & { asked?: Asked | null }
 export async function continueOrStart(
   { deps, countRun }: Context,
   actor: Actor,
-  { agent, results, manner, idempotency, isWhole = false, asked }: Request,
+  { agent, results, manner, idempotency, isConversation = false, isWhole = false, asked }: Request,
 ): Promise<Begun> {
-  if (results.length) return giveClientResults(actor, deps, agent, results, manner)
+  if (results.length) {
+    const run = await giveClientResults(actor, deps, agent, results, manner)
+    if (run) return run
+    if (!isConversation) throw noneWaits()
+  }
   const run = await asked()
   const repeatable = isWhole && !idempotency ? run : null
   const before = repeatable && (await takeUnanswered(actor, deps, repeatable))

@@ -20,9 +20,8 @@ export type RunFrom = { row: ExecutionRow; after: number }
 
 /**
  * Continues the run that waits for the results of its client's tools (contract-2.md section 6.2), in the manner of the
- * request. Returns the run, and
- * the number of the event after which it continues. A repeated request finds the run that it has continued. Throws 400
- * if the results are not those that a run of the caller waits for.
+ * request. Returns the run, and the number of the event after which it continues. A repeated request finds the run that
+ * it has continued. Returns null if no run of the caller has made these calls, and throws 400 if a result is missing.
  */
 export async function giveClientResults(
   actor: Actor,
@@ -30,15 +29,16 @@ export async function giveClientResults(
   agent: Pick<CachedAgent, 'id'>,
   results: readonly ClientResult[],
   manner: Manner = {},
-): Promise<RunFrom> {
+): Promise<RunFrom | null> {
   const given = results.map((result) => ({ ...result, call: readCallId(result.id) }))
   const { executionId = '', step = 0 } = given[0]?.call ?? {}
   const where = { AND: [{ id: executionId, agentId: agent.id, userId: actor.userId }, readable(actor)] }
   const row = await deps.db.execution.findFirst({ where })
-  if (!row || given.some(({ call }) => call?.executionId !== executionId)) throw noneWaits()
+  if (!row || given.some(({ call }) => call?.executionId !== executionId)) return null
   const open = await findOpenCalls(deps.db, row.id)
   if (row.waitingFor !== 'client_tool' || !open.some((call) => call.step === step)) {
-    return { row, after: await numberOf(deps, row, step) }
+    const after = await numberOf(deps, row, step)
+    return after === null ? null : { row, after }
   }
   const filled = open.map((call) => {
     const found = given.find(({ call: one }) => one?.step === call.step && one.toolUseId === call.toolUseId)
@@ -127,7 +127,8 @@ function takeSame(calls: CallRecord[], { name, input }: Partial<ClientCall> = {}
 
 const MISSING = 'Send the results of all calls of the last answer together.'
 
-const noneWaits = () =>
+/** Returns the 400 for results that no run waits for. */
+export const noneWaits = () =>
   badRequest('No run waits for these results', {
     detail: 'Send the ids of the tool calls as they came, within CLIENT_TOOL_TIMEOUT, to the same agent.',
   })
@@ -138,13 +139,10 @@ function checked(content: string): string {
   throw badRequest('The result of a tool is too long', { detail: `A result has at most ${MAX_RESULT} bytes.` })
 }
 
-/**
- * Returns the number of the event with which a run asked its client to make the calls of a step. Throws 400 if it never
- * did.
- */
-async function numberOf(deps: Deps, row: ExecutionRow, step: number): Promise<number> {
+/** Returns the number of the event with which a run asked its client to make the calls of a step, or null. */
+async function numberOf(deps: Deps, row: ExecutionRow, step: number): Promise<number | null> {
   for await (const part of readParts(deps, row)) {
     if (part.type === 'client-tools' && part.calls.some(({ id }) => readCallId(id)?.step === step)) return part.seq
   }
-  throw noneWaits()
+  return null
 }

@@ -1,7 +1,29 @@
 import { badRequest, invalidField } from '../../errors.ts'
+import type { ClientConversation, ClientResult } from './turns.ts'
 
 /** Maximum length of a message, like that of an execute request (characters). */
 const MAX_MESSAGE = 200_000
+
+/** Stands between a message and the results of tools that others have called for it. */
+const RESULTS_FOLLOW = '[Results of tools that were called for this message follow]'
+
+/**
+ * Returns the conversation of a client whose results no run waits for, such as those of another agent that hands over:
+ * they are part of the question, because the history has results shortened, and none for agents without tools. Returns
+ * the same conversation if it has no results at its end, or no question or calls before them.
+ */
+export function withResults(conversation: ClientConversation): ClientConversation {
+  const { results, history } = conversation
+  const last = history.at(-1)
+  const hasCall = ({ id }: ClientResult) => last?.toolCalls.some((call) => call.id === id)
+  if (!last?.message || !results.length || !results.every(hasCall)) return conversation
+  const made = last.toolCalls.map(({ name, input, result }) => `${name}(${JSON.stringify(input)}):\n${result ?? ''}`)
+  return {
+    ...conversation,
+    history: last.answer === null ? history.slice(0, -1) : history,
+    question: [last.message, RESULTS_FOLLOW, ...made].join('\n\n'),
+  }
+}
 
 /**
  * Checks the message that a run answers. `field`: where the client has it. Throws 400 for none, and for a longer one.
