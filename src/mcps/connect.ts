@@ -15,6 +15,7 @@ import {
   SecretNotAllowed,
 } from '../secrets/resolve.ts'
 import type { McpClient } from './client/client.ts'
+import type { IsWanted } from './client/listing.ts'
 import { UnreachableServer } from './client/unreachable.ts'
 import { readCredentials } from './credentials.ts'
 import { secretsOf } from './declared-secrets.ts'
@@ -65,8 +66,11 @@ export type ConnectDeps = ConnectionDeps & Pick<Deps, 'operatorServers'>
 
 type ServerRow = Prisma.McpServerGetPayload<object>
 
-/** The user that a connection is for; and the space of a run, and whether its agent belongs to another organization. */
-export type ConnectFor = { userId: string; spaceId: string | null; isForeign: boolean }
+/**
+ * The user that a connection is for; and of a run, its space, whether its agent belongs to another organization, and the
+ * tools that it may use.
+ */
+export type ConnectFor = { userId: string; spaceId: string | null; isForeign: boolean; isWanted?: IsWanted }
 
 const NO_RUN = { spaceId: null, isForeign: false }
 
@@ -78,10 +82,11 @@ export async function connect(
   deps: ConnectDeps,
   row: ServerRow,
   signal: AbortSignal,
-  { userId, ...run }: ConnectFor,
+  { userId, isWanted, ...run }: ConnectFor,
 ): Promise<McpClient> {
   const declared = isDeclared(row) ? await deps.operatorServers.find(row.id) : null
-  if (declared?.kind === 'program') return deps.operatorServers.connect(row.id, declared, run.spaceId, signal)
+  if (declared?.kind === 'program')
+    return deps.operatorServers.connect(row.id, declared, { spaceId: run.spaceId, isWanted }, signal)
   const {
     url: stored,
     headers: templates,
@@ -117,7 +122,7 @@ export async function connect(
   const bearer = await bearerFor(deps, row, userId, signal)
   const mayRedirect = !others.length
   return connectMcp(
-    { url, transport, headers, bearer, ...leads, proxyFor, toolTimeout, secrets, onFailure, mayRedirect },
+    { url, transport, headers, bearer, ...leads, proxyFor, toolTimeout, secrets, isWanted, onFailure, mayRedirect },
     signal,
   )
 }

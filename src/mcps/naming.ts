@@ -104,6 +104,15 @@ export const unknownNames = <Tool extends NamedTool>(
   { allowed }: ToolLists,
 ): string[] => [...(allowed ?? [])].filter((entry) => !allowedBy(entry, tools, servers).length)
 
+/** Creates the filter of the tools that an agent's lists may allow, by their names on a server. None if all are allowed. */
+export function createWanted({ allowed }: ToolLists): ((name: string) => boolean) | undefined {
+  const mayMean = (entry: string, name: string) =>
+    entry === name || entry.endsWith(`/${name}`) || entry.endsWith(SEPARATOR + name)
+  return allowed
+    ? (name) => [...allowed].some((entry) => mayMean(entry, name) || mayMean(entry, toToolName(name)))
+    : undefined
+}
+
 /** Returns both forms of a tool's name, without `__` only if `before` is empty. */
 const formsOf = ({ name, plain }: NamedTool, before = '') => [before + name, before + plain]
 

@@ -11,6 +11,7 @@ import { findBySlug } from '../organizations/service.ts'
 import { type Settings, SettingsError } from '../settings.ts'
 import type { McpClient } from './client/client.ts'
 import { UnreachableServer } from './client/unreachable.ts'
+import type { ConnectFor } from './connect.ts'
 import { secretsOf } from './declared-secrets.ts'
 import type { Programs } from './programs/programs.ts'
 import { textOf } from './service.ts'
@@ -24,7 +25,12 @@ export type OperatorServers = {
    */
   find(mcpId: string): Promise<DeclaredServer>
   /** Connects to a program. Throws like `connect`. */
-  connect(mcpId: string, program: DeclaredProgram, spaceId: string | null, signal: AbortSignal): Promise<McpClient>
+  connect(
+    mcpId: string,
+    program: DeclaredProgram,
+    run: Pick<ConnectFor, 'spaceId' | 'isWanted'>,
+    signal: AbortSignal,
+  ): Promise<McpClient>
   /** Writes the declared servers into the database. Servers of earlier declarations become inactive. */
   declare(): Promise<void>
   stop(): Promise<void>
@@ -53,11 +59,11 @@ export function createOperatorServers(deps: Pick<Deps, 'settings' | 'db' | 'cloc
       if (server) return server
       throw new UnreachableServer('the operator has removed or disabled it (MCP_CONFIG)')
     },
-    async connect(mcpId, program, spaceId, signal) {
+    async connect(mcpId, program, { spaceId, isWanted }, signal) {
       const onFailure = (tool: string, reason: string) =>
         log.warn({ mcpId, tool, reason }, 'a call to an MCP server failed')
       const { connect } = await open()
-      return connect({ mcpId, spaceId, program, secrets: secretsOf(program), onFailure }, signal)
+      return connect({ mcpId, spaceId, program, secrets: secretsOf(program), isWanted, onFailure }, signal)
     },
     async declare() {
       try {

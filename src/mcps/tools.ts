@@ -6,9 +6,10 @@ import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
 import type { Tool, Toolbox, ToolUser } from '../executions/engine/run/tools.ts'
 import { SecretNotAllowed } from '../secrets/resolve.ts'
 import type { McpClient } from './client/client.ts'
-import { type ConnectDeps, connect, toldReason, unreachableReason } from './connect.ts'
+import { type ConnectDeps, type ConnectFor, connect, toldReason, unreachableReason } from './connect.ts'
 import { modeIn, permissionsOf } from './modes.ts'
 import {
+  createWanted,
   type NamedServer,
   nameTools,
   offeredTools,
@@ -29,7 +30,7 @@ type ServerTools = Required<Toolbox> & { unusable: readonly string[]; unknown: r
 
 type Server = Prefixed & { row: ServerRow }
 
-type Opened = { server: Server; client: McpClient }
+type Opened = { server: Server; client: McpClient; use: ConnectFor }
 
 /**
  * Opens the tools of a run's MCP servers: those of its agent, unless it belongs to another organization, and those of
@@ -54,10 +55,11 @@ export async function openMcpTools(
       .filter(({ isActive }) => isActive)
       .map((row) => ({ id: row.id, name: row.name, isOwn: ofAgent.includes(row.id), row })),
   )
-  const outcomes = await Promise.allSettled(servers.map(({ row }) => connect(deps, row, user.signal, runOf(user))))
+  const use = { ...runOf(user), isWanted: createWanted(lists) }
+  const outcomes = await Promise.allSettled(servers.map(({ row }) => connect(deps, row, user.signal, use)))
   const opened = servers.flatMap((server, index): Opened | [] => {
     const outcome = outcomes[index]
-    return outcome?.status === 'fulfilled' ? { server, client: outcome.value } : []
+    return outcome?.status === 'fulfilled' ? { server, client: outcome.value, use } : []
   })
   const close = () => closeAll(deps.db, opened)
   const reportOpened = async () => {
@@ -194,7 +196,7 @@ const mustConnectText = ({ name, prefix }: Server) =>
 const unreachableText = ({ name }: NamedServer) =>
   `The tools of the MCP server "${name}" cannot be used now: it cannot be reached.`
 const incompleteText = ({ name }: NamedServer) =>
-  `The MCP server "${name}" has more tools than can be used: these are its first ones.`
+  `The MCP server "${name}" has more tools than can be used: these are its first ones. To choose others, name them in allowedTools of the agent.`
 const unusableToolsText = ({ name }: NamedServer, omitted: readonly string[]) =>
   `The MCP server "${name}" has tools that cannot be used, because of the size or the names in their schemas: ${omitted.join(', ')}`
 
@@ -309,7 +311,7 @@ async function reconnect(deps: ConnectDeps, user: ToolUser, opened: Opened): Pro
   const { server, client } = opened
   const row = await deps.db.mcpServer.findUnique({ where: { id: server.id } })
   if (row?.url !== server.row.url) throw conflict(unreachableText(server))
-  opened.client = await connect(deps, row, signal, runOf(user)).catch((error: unknown) => {
+  opened.client = await connect(deps, row, signal, opened.use).catch((error: unknown) => {
     signal.throwIfAborted()
     throw toUnreachable(server, error)
   })

@@ -150,6 +150,24 @@ describe('an agent with missing tools', () => {
     ])
   })
 
+  it('chooses by allowedTools among more tools than a run can have', async () => {
+    hostile.answer = calling(
+      Array.from({ length: 250 }, (_, index) => `t${index}`),
+      (response, message) => reply(response, message, { content: [] }),
+    )
+    const many = await post('/mcps', { name: 'Many', url: hostile.url })
+    const offeredTo = async (fields: object) => {
+      const { id } = await create({ mcpInstanceIds: [many.id], ...fields })
+      const { warnings } = await execute(id)
+      const offered = (model.requests.at(-1)?.body.tools ?? []).map((one: any) => one.function.name)
+      return { warnings, offered: offered.filter((name: string) => /^t\d/.test(name)) }
+    }
+    const allowedTools = ['t249', 'Many__t248', `${many.id}/t247`, 't1']
+    expect(await offeredTo({ allowedTools })).toEqual({ warnings: [], offered: ['t1', 't247', 't248', 't249'] })
+    const text = expect.stringMatching(/^The MCP server "Many" has more tools .+ allowedTools of the agent\.$/)
+    expect((await offeredTo({})).warnings).toContainEqual({ code: 'tool_missing', text })
+  })
+
   it('fails its runs with the cause if it requires its tools', async () => {
     const { id: mcpId } = await post('/mcps', away)
     const { id } = await create({ mcpInstanceIds: [mcpId], requireTools: true })

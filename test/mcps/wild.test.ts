@@ -2,9 +2,12 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
+import { promisify } from 'node:util'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { connectMcp, type McpClient } from '../../src/mcps/client/client.ts'
+import type { IsWanted } from '../../src/mcps/client/listing.ts'
 import { createMeter } from '../../src/mcps/client/message-rate.ts'
+import { freePort } from '../support/free-port.ts'
 import { envelope, JSON_TYPE, type Message, reply, SSE_TYPE, tool } from '../support/hostile-mcp.ts'
 
 /** MCP servers as people run them: they restart, drop streams, are busy, or speak only an older transport. */
@@ -69,10 +72,10 @@ const never = new AbortController().signal
 
 async function using<T>(
   use: (client: McpClient) => Promise<T>,
-  { toolTimeout = 20_000, transport = 'streamable-http', at = url } = {},
+  { toolTimeout = 20_000, transport = 'streamable-http', at = url, isWanted = undefined as IsWanted } = {},
 ): Promise<T> {
   const connection = { url: at, transport, headers: new Headers(), allowPrivate: true, secrets: [] }
-  const client = await connectMcp({ ...connection, toolTimeout }, never)
+  const client = await connectMcp({ ...connection, toolTimeout, isWanted }, never)
   try {
     return await use(client)
   } finally {
@@ -179,6 +182,20 @@ describe('a session that the server has lost', () => {
     expect(await using((client) => client.call('act', {}, never))).toMatchObject({ isError: true })
     expect(requests.filter(isCall)).toHaveLength(1)
   })
+})
+
+it('a server that refuses connections while it restarts is asked again shortly', async () => {
+  const port = await freePort()
+  const restarted = createServer((incoming, response) => void http.emit('request', incoming, response))
+  const begin = () => {
+    unsubscribe('undici:client:connectError', begin)
+    restarted.listen(port, '127.0.0.1')
+  }
+  subscribe('undici:client:connectError', begin)
+  const at = `http://127.0.0.1:${port}/mcp`
+  expect(await using(async (client) => client.tools.map(({ name }) => name), { at })).toEqual(['act'])
+  restarted.closeAllConnections()
+  await promisify(restarted.close.bind(restarted))()
 })
 
 describe('an answer in another form', () => {
@@ -573,6 +590,21 @@ it.each([200, 400, 500])('a list of tools ends at a page that the server refuses
     return true
   }
   expect(await using(async ({ tools, hasMore }) => [tools.length, hasMore])).toEqual([1, true])
+})
+
+it('a list of more tools than a run can have keeps the wanted ones', async () => {
+  otherwise = ({ message }, response) => {
+    if (message?.method !== 'tools/list') return false
+    const from = Number(message.params?.cursor ?? 0)
+    const tools = Array.from({ length: 150 }, (_, index) => tool(`t${from + index}`))
+    reply(response, message, { tools, nextCursor: from < 300 ? String(from + 150) : undefined })
+    return true
+  }
+  const seen = ({ tools, hasMore }: McpClient) => [tools.length, tools.at(-1)?.name, hasMore]
+  expect(await using(async (client) => seen(client))).toEqual([200, 't199', true])
+  const isWanted = (name: string) => /^t44\d$|^t7$/.test(name)
+  const wanted = using(async (client) => [...seen(client), (await client.list(never)).length], { isWanted })
+  expect(await wanted).toEqual([11, 't449', false, 11])
 })
 
 it.each<[string, number, { code: number; message: string }, string]>([

@@ -129,7 +129,7 @@ async function withRetries<T>(
 const toolsOf = ({ tools }: Session): McpTool[] => [...tools.values()].map(({ tool }) => tool)
 
 function toClient(options: SessionOptions, variant: Variant, opened: Session): McpClient {
-  const { clean } = options
+  const { clean, isWanted } = options
   const closing = new AbortController()
   let session = opened
   let reopening: Promise<void> | undefined
@@ -191,7 +191,7 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
       }
       if (toolChanges === current.toolChanges) return false
       try {
-        const { tools } = await listTools(client, clean, withConnectTimeout(signal))
+        const { tools } = await listTools(client, clean, withConnectTimeout(signal), isWanted)
         current.tools = tools
         current.toolChanges = toolChanges
         return true
@@ -224,7 +224,7 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
     async list(signal) {
       const until = withConnectTimeout(signal)
       try {
-        const listOnce = () => inSession(({ client }) => listTools(client, clean, until), until)
+        const listOnce = () => inSession(({ client }) => listTools(client, clean, until, isWanted), until)
         const now = await withRetries(listOnce, (error) => waitOf(error, session.seen), until)
         return [...now.tools.values()].map(({ tool }) => tool)
       } catch (error) {

@@ -19,14 +19,17 @@ const MAX_OMITTED = 20
 /** A tool as described by its server, cleaned. */
 export type McpTool = { name: string; description: string; inputSchema: Record<string, unknown> }
 
+/** Returns whether a run may use a tool, by its name. Absent: all of them. */
+export type IsWanted = ((name: string) => boolean) | undefined
+
 /** Tools by cleaned name, with the name on the server. `isTask`: it only runs as a task (revision 2025-11-25). */
 type McpTools = Map<string, { tool: McpTool; calledAs: string; isTask: boolean }>
 
 /**
- * Lists the tools within the limits on number and size, each name once. Also stops if the cursor does not advance, if a
+ * Lists the wanted tools within the limits on number and size, each name once. Also stops if the cursor does not advance, if a
  * page has nothing new, or if the server refuses to show a further one.
  */
-export async function listTools(client: Client, clean: Clean, signal: AbortSignal) {
+export async function listTools(client: Client, clean: Clean, signal: AbortSignal, isWanted?: IsWanted) {
   const tools: McpTools = new Map()
   const names = new Set<string>()
   const cursors = new Set<string>()
@@ -44,8 +47,9 @@ export async function listTools(client: Client, clean: Clean, signal: AbortSigna
     if (isOld) return { tools, omitted, hasMore: false }
     for (const described of listed.tools) {
       names.add(described.name)
-      const tool = toTool(described, clean)
       const name = toName(clean(described.name, MAX_NAME))
+      if (isWanted && !isWanted(name)) continue
+      const tool = toTool(described, clean)
       if (!tool && name && omitted.length < MAX_OMITTED) omitted.push(name)
       if (!tool || tools.has(tool.name)) continue
       size += JSON.stringify(tool).length

@@ -26,10 +26,11 @@ const USUAL_DELAY = 1000
 /** Returns the delay that a server asks for (ms), or null if it must not be asked again. */
 export function waitOf(error: unknown, seen: Seen): number | null {
   const status = statusOf(error) ?? 0
+  const reason = status ? null : causeIn(seen.error, String)
   // The server has closed a connection that it had kept open.
-  if (!status && causeIn(seen.error, String) === CLOSED) return 0
-  // A gateway whose server is just starting or cannot be reached now.
-  if (status === 502 || status === 504 || isOfGateway(status)) return 500
+  if (reason === CLOSED) return 0
+  // A server that restarts, or a gateway whose server is just starting or cannot be reached now.
+  if (reason === REFUSED || status === 502 || status === 504 || isOfGateway(status)) return 500
   if (status !== 429 && status !== 503) return null
   return delayOf(seen.refusal?.headers.get('retry-after'), Date.now()) ?? USUAL_DELAY
 }
@@ -38,6 +39,7 @@ const MAX_CHALLENGE = 500
 
 const CLOSED = 'it closed the connection before its answer was complete'
 const LATE = 'it did not answer in time'
+const REFUSED = 'the connection was refused: nothing listens at its address'
 const SILENT = 'it was silent in the middle of its answer for too long'
 const FALSE_ENCODING = 'its answer is not compressed as its headers state'
 /** Reason of a task whose server cannot be asked any more. */
@@ -57,7 +59,7 @@ const UNCLEAR: ReadonlySet<string> = new Set([
 ])
 /** Reasons of connection failures by Node.js code. */
 const CAUSES: Record<string, string> = {
-  ECONNREFUSED: 'the connection was refused: nothing listens at its address',
+  ECONNREFUSED: REFUSED,
   ENOTFOUND: 'its host name is unknown (DNS)',
   EAI_AGAIN: 'its host name cannot be resolved now (DNS)',
   EHOSTUNREACH: 'its host cannot be reached',

@@ -6,7 +6,7 @@ import { authorized } from '../oauth/bearer.ts'
 import type { Bearer } from '../oauth/connections.ts'
 import type { Clean } from './content.ts'
 import { withCookies } from './cookies.ts'
-import { listTools } from './listing.ts'
+import { type IsWanted, listTools } from './listing.ts'
 import { checkSize } from './message-size.ts'
 import { type Seen, watching } from './seen.ts'
 import { withOneStream, withStreams } from './streams.ts'
@@ -52,6 +52,7 @@ export type Connection = Address & {
   mayRedirect?: boolean
   /** Whether redirects to another origin are refused. Default: false. */
   staysOnOrigin?: boolean
+  isWanted?: IsWanted
   /** Called with the reason if the server did not answer a tool call. */
   onFailure?: (tool: string, reason: string) => void
 }
@@ -97,7 +98,7 @@ export async function openSession(options: SessionOptions, variant: Variant, see
   try {
     await requestWithSignal(signal, (given) => client.connect(transport, given))
     const { toolChanges } = client
-    const { tools, omitted, hasMore } = await listTools(client, clean, signal)
+    const { tools, omitted, hasMore } = await listTools(client, clean, signal, options.isWanted)
     return {
       client,
       tools,

@@ -3,7 +3,7 @@ import type { DeclaredProgram } from '../../lib/mcp-config.ts'
 import { callTool } from '../client/call.ts'
 import { type McpClient, withConnectTimeout } from '../client/client.ts'
 import { type Clean, cleaner, toToolResult } from '../client/content.ts'
-import { listTools } from '../client/listing.ts'
+import { type IsWanted, listTools } from '../client/listing.ts'
 import { failedCall } from '../client/server-errors.ts'
 import { isServerError } from '../client/transport.ts'
 import { UnreachableServer } from '../client/unreachable.ts'
@@ -41,6 +41,7 @@ export type ProgramUse = {
   program: DeclaredProgram
   /** Values that are removed from all texts of the program. */
   secrets: readonly string[]
+  isWanted?: IsWanted
   /** Called with the reason if the program did not answer a tool call. */
   onFailure: (tool: string, reason: string) => void
 }
@@ -128,7 +129,7 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
       const slot = slotOf(use)
       acquire(slot)
       try {
-        return toClient(slot, await list(slot, signal), () => release(slot))
+        return toClient(slot, await list(slot, signal, use.isWanted), () => release(slot), use.isWanted)
       } catch (error) {
         release(slot)
         throw error
@@ -142,12 +143,12 @@ export function createPrograms(log: Logger, given: Partial<ProgramLimits> = {}):
 }
 
 /** Lists the current tools. */
-async function list({ supervisor, clean }: Slot, signal: AbortSignal) {
+async function list({ supervisor, clean }: Slot, signal: AbortSignal, isWanted: IsWanted) {
   const until = withConnectTimeout(signal)
   try {
     return await supervisor.withProgram(until, async ({ client }) => {
       const { toolChanges } = client
-      return { ...(await listTools(client, clean, until)), client, toolChanges }
+      return { ...(await listTools(client, clean, until, isWanted)), client, toolChanges }
     })
   } catch (error) {
     signal.throwIfAborted()
@@ -156,7 +157,7 @@ async function list({ supervisor, clean }: Slot, signal: AbortSignal) {
   }
 }
 
-function toClient(slot: Slot, opened: Listed, release: () => void): McpClient {
+function toClient(slot: Slot, opened: Listed, release: () => void, isWanted: IsWanted): McpClient {
   const { use, clean, supervisor } = slot
   let listed = opened
   /** The client of the latest call, which is another one after the program has started again. */
@@ -172,7 +173,7 @@ function toClient(slot: Slot, opened: Listed, release: () => void): McpClient {
       const isSame = called === client && client.toolChanges === toolChanges
       if (isSame || !supervisor.isLive()) return false
       try {
-        listed = await list(slot, signal)
+        listed = await list(slot, signal, isWanted)
         called = listed.client
         return true
       } catch {
@@ -198,7 +199,7 @@ function toClient(slot: Slot, opened: Listed, release: () => void): McpClient {
         return failedCall(error, reason, isMade, clean)
       }
     },
-    list: async (signal) => [...(await list(slot, signal)).tools.values()].map(({ tool }) => tool),
+    list: async (signal) => [...(await list(slot, signal, isWanted)).tools.values()].map(({ tool }) => tool),
     async close() {
       release()
     },
