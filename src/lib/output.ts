@@ -12,6 +12,8 @@ import { asObject, type Fields, isObject } from './unknown.ts'
 /** Maximum nesting of subschemas, and maximum size of a schema (bytes of JSON). */
 const MAX_DEPTH = 10
 const MAX_BYTES = 32 * 1024
+/** Maximum nesting of an answer. A deeper one would exceed the stack when it is stored. */
+const MAX_ANSWER_DEPTH = 64
 /** Maximum duration of a check (ms), because a foreign schema may have a pathological pattern. */
 const PATIENCE = 500
 /** Maximum number of mismatches in a message. */
@@ -148,6 +150,12 @@ function describe({ instancePath, message = 'does not fit', params }: ErrorObjec
 /** A parsed answer, or the reason why it does not fit. */
 export type Parsed = { value: unknown; problem: null } | { problem: string }
 
+/** Returns whether lists and objects of a value are nested more than `left` levels deep. */
+const isNested = (value: unknown, left: number): boolean =>
+  typeof value === 'object' &&
+  value !== null &&
+  (left === 0 || Object.values(value).some((inner) => isNested(inner, left - 1)))
+
 /** Parses an answer and checks it against the schema of the output. */
 export function parseAnswer({ schema }: Output, answer: string): Parsed {
   let value: unknown
@@ -159,6 +167,7 @@ export function parseAnswer({ schema }: Output, answer: string): Parsed {
   } catch (error) {
     return { problem: `the answer is not JSON: ${error instanceof Error ? error.message.slice(0, 200) : ''}` }
   }
+  if (isNested(plain, MAX_ANSWER_DEPTH)) return { problem: `the answer has more than ${MAX_ANSWER_DEPTH} levels` }
   try {
     const validate = compile(schema)
     if (runInTime(PATIENCE, () => validate(plain))) return { value, problem: null }
@@ -187,6 +196,7 @@ export function findAnswer(output: Output, answer: string): string | null {
 function innerOf(json: string): string | undefined {
   const value = tryParseExact(json.trim())
   if (typeof value === 'string') return value
+  if (isNested(value, MAX_ANSWER_DEPTH)) return undefined
   const [inner, ...others] = typeof value === 'object' && value !== null ? Object.values(value) : []
   return inner === undefined || others.length ? undefined : JSON.stringify(inner)
 }

@@ -303,6 +303,18 @@ test('a pattern that takes forever fails the check instead of blocking the serve
   expect(parseAnswer(given, JSON.stringify(`${'a'.repeat(40)}!`)).problem).toContain('too long')
 })
 
+test('an answer that is nested too deep does not fit', async () => {
+  const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`
+  const problemOf = (depth: number) => parseAnswer({ schema: {} }, nested(depth)).problem
+  expect([problemOf(64), problemOf(65)]).toEqual([null, 'the answer has more than 64 levels'])
+  const { execution } = await run([nested(50_000), nested(50_000)], { output: { schema: {} } })
+  expect(execution).toMatchObject({
+    status: 'failed',
+    errorCode: 'invalid_output',
+    error: expect.stringContaining('the answer has more than 64 levels'),
+  })
+})
+
 test('a schema that takes too long to compile is refused, and breaks no later one', async () => {
   const names = Array.from({ length: 2_500 }, (_, index) => [`p${index}`, {}])
   const slow = { schema: { patternProperties: Object.fromEntries(names) } }
