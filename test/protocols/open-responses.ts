@@ -75,7 +75,7 @@ const RESPONSE = object({
   usage: nullable(
     object({
       input_tokens: whole,
-      input_tokens_details: object({ cached_tokens: whole }),
+      input_tokens_details: object({ cached_tokens: whole, cache_write_tokens: whole }),
       output_tokens: whole,
       output_tokens_details: object({ reasoning_tokens: whole }),
       total_tokens: whole,

@@ -94,7 +94,7 @@ export function toResponse(ref: ResponseRef, output: readonly Item[], state: Sta
     usage: usage
       ? {
           input_tokens: usage.input_tokens,
-          input_tokens_details: { cached_tokens: 0 },
+          input_tokens_details: { cached_tokens: 0, cache_write_tokens: 0 },
           output_tokens: usage.output_tokens,
           output_tokens_details: { reasoning_tokens: 0 },
           total_tokens: usage.input_tokens + usage.output_tokens,
