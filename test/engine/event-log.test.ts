@@ -4,14 +4,7 @@ import { expect, test, vi } from 'vitest'
 import { rowLock } from '../../src/db/client.ts'
 import { unavailable } from '../../src/errors.ts'
 import { createCompaction } from '../../src/executions/engine/events/compaction.ts'
-import {
-  createEventLog,
-  type EventLog,
-  type RunStream,
-  take,
-  unsubscribe,
-  waitForMore,
-} from '../../src/executions/engine/events/event-log.ts'
+import { createEventLog, type EventLog } from '../../src/executions/engine/events/event-log.ts'
 import {
   type ExecutionEvent,
   type ExecutionRow,
@@ -20,6 +13,7 @@ import {
   readEvents,
 } from '../../src/executions/engine/events/events.ts'
 import { createNotices } from '../../src/executions/engine/events/notices.ts'
+import { type RunStream, take, unsubscribe, waitForMore } from '../../src/executions/engine/events/run-stream.ts'
 import { followRun } from '../../src/executions/engine/events/subscribe.ts'
 import { accept } from '../../src/executions/engine/queue/accept.ts'
 import type { ClaimDeps } from '../../src/executions/engine/queue/claims.ts'

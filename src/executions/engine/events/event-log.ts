@@ -5,7 +5,21 @@ import { chunk } from '../../../lib/chunk.ts'
 import type { Clock } from '../../../lib/clock.ts'
 import { createRegistry } from '../../../lib/registry.ts'
 import { type Batch, inWrites, lengthOfAll, MAX_WRITE, writeOwned } from './event-writes.ts'
-import { type ExecutionEvent, type ExecutionRow, type MessageData, terminalEvent } from './events.ts'
+import type { ExecutionRow, MessageData } from './events.ts'
+import {
+  acknowledge,
+  addSubscriber,
+  appendTo,
+  closeStream,
+  isAwaited,
+  openStream,
+  type RunStream,
+  SEQ_BLOCK,
+  type Sealed,
+  type Subscriber,
+  sealed,
+  sendToDatabase,
+} from './run-stream.ts'
 
 /**
  * Time for which events are collected before a write (ms). It grows with the duration of writes, so that writing takes
@@ -17,29 +31,6 @@ const FLUSH_SHARE = 0.05
 const RETRY_INTERVAL = 500
 /** Maximum number of executions whose events one transaction stores, because streams wait during it. */
 const MAX_IN_TRANSACTION = 500
-/** Number of event numbers that are reserved at a time. */
-export const SEQ_BLOCK = 256
-/** Maximum size of a subscriber's queue (bytes, estimated). Beyond it the subscriber reads from the database. */
-const MAX_WAITING = 256 * 1024
-/**
- * Size of a queue after which only a part of it is taken (bytes, estimated). A slow reader occupies the memory of it.
- */
-const MAX_TAKEN = 128 * 1024
-
-/** A run is compacted if it has more segments than this, of a smaller average size (bytes, estimated). */
-const MANY_SEGMENTS = 16
-const SMALL_SEGMENT = 8 * 1024
-
-export type MessageEvent = Extract<ExecutionEvent, { event: 'message' }>
-
-/** A subscriber of an execution in this process. */
-export type Subscriber = {
-  readonly stream: RunStream
-  waiting: ExecutionEvent[]
-  size: number
-  isEnded: boolean
-  wake: ((hasMore: boolean) => void) | null
-}
 
 export type EventLog = {
   /**
@@ -52,14 +43,8 @@ export type EventLog = {
    * which resolves when numbers are reserved.
    */
   append(stream: RunStream, data: MessageData): Promise<void> | undefined
-  /**
-   * Stops further events. Resolves with the events that are not acknowledged as stored, and with `mayBeStored` if a
-   * failed write may have stored them. Also has the number of the terminal event, and whether the stored events lie in
-   * many small segments.
-   */
-  seal(
-    stream: RunStream,
-  ): Promise<{ events: readonly MessageEvent[]; mayBeStored: boolean; terminalSeq: number; scattered: boolean }>
+  /** Stops further events. Waits for a write in progress, and returns the rest, which is stored with the end of the run. */
+  seal(stream: RunStream): Promise<Sealed>
   /**
    * Publishes the terminal event and ends the stream. `ended` is null if another process has taken the execution over.
    */
@@ -71,67 +56,6 @@ export type EventLog = {
   flush(): Promise<void>
   /** Sends all subscribers to the database. */
   dismiss(): void
-}
-
-/**
- * Returns whether the database may have events that a new subscriber of the stream does not get, such as those of
- * earlier attempts.
- */
-export const hasStored = ({ stored, row }: RunStream): boolean => stored || row.attempt > 1
-
-/** Waits for events. Returns false if the subscriber must read from the database again. */
-export const waitForMore = (subscriber: Subscriber): Promise<boolean> =>
-  new Promise((resolve) => {
-    if (subscriber.waiting.length || subscriber.isEnded) resolve(subscriber.waiting.length > 0)
-    else subscriber.wake = resolve
-  })
-
-/** Takes the events that wait for the subscriber, or the first ones of a long queue. */
-export function take(subscriber: Subscriber): readonly ExecutionEvent[] {
-  const { waiting, size } = subscriber
-  let taken = size
-  let count = waiting.length
-  if (size > MAX_TAKEN) for (taken = 0, count = 0; taken < MAX_TAKEN; count++) taken += sizeOf(waiting[count]!)
-  subscriber.waiting = waiting.slice(count)
-  subscriber.size = size - taken
-  return count === waiting.length ? waiting : waiting.slice(0, count)
-}
-
-/** Ends the subscriber. */
-export function unsubscribe(subscriber: Subscriber): void {
-  const { stream } = subscriber
-  stream.subscribers = stream.subscribers.filter((other) => other !== subscriber)
-  sendToDatabase(subscriber)
-}
-
-/** The events of one attempt of an execution in this process. */
-export type RunStream = {
-  readonly row: ExecutionRow
-  readonly onLost: () => void
-  nextSeq: number
-  reserved: number
-  /** Events that are not acknowledged as stored. */
-  unpersisted: MessageEvent[]
-  /** Whether a failed write may have stored a part of them, because only its acknowledgement was lost. */
-  mayBeStored: boolean
-  /**
-   * Whether an event of the attempt is stored. Before that, subscribers see nothing (contract.md section 4,
-   * "Durability").
-   */
-  stored: boolean
-  /**
-   * Whether unpersisted events are hidden from subscribers until they are stored: none is stored yet, or one must
-   * survive a crash once it is visible.
-   */
-  blocked: boolean
-  /** The number of the last published event. */
-  lastPublishedSeq: number
-  /** Number of stored segments, and their total size (bytes, estimated). */
-  segments: number
-  size: number
-  isEnding: boolean
-  subscribers: readonly Subscriber[]
-  reservation: PromiseWithResolvers<void> | null
 }
 
 export type EventLogDeps = {
@@ -249,66 +173,14 @@ export function createEventLog(deps: EventLogDeps): EventLog {
     }
   }
 
-  /** Publishes stored events, and releases a run that waited for numbers. */
-  function acknowledge({ stream, events, reserve }: Batch): void {
-    stream.reserved = reserve ?? stream.reserved
-    stream.unpersisted = stream.unpersisted.slice(events.length)
-    stream.mayBeStored = false
-    stream.segments++
-    for (const event of events) stream.size += sizeOf(event)
-    stream.stored = true
-    if (stream.lastPublishedSeq < events.at(-1)!.seq) {
-      stream.blocked = stream.unpersisted.some(({ data }) => mustSurviveCrash(data))
-      const first = stream.unpersisted.findIndex(({ data }) => mustSurviveCrash(data) || isClosing(data))
-      publish(stream, [...events, ...(first >= 0 ? stream.unpersisted.slice(0, first) : stream.unpersisted)])
-    }
-    if (stream.reservation && stream.nextSeq <= stream.reserved) {
-      stream.reservation.resolve()
-      stream.reservation = null
-    }
-  }
-
-  function publish(stream: RunStream, given: readonly ExecutionEvent[]): void {
-    const events = given.filter(({ seq }) => seq > stream.lastPublishedSeq)
-    stream.lastPublishedSeq = events.at(-1)?.seq ?? stream.lastPublishedSeq
-    for (const subscriber of stream.subscribers) {
-      if (subscriber.isEnded) continue
-      for (const event of events) {
-        subscriber.waiting.push(event)
-        subscriber.size += sizeOf(event)
-      }
-      if (subscriber.size > MAX_WAITING) sendToDatabase(subscriber)
-      else subscriber.wake?.(true)
-    }
-  }
-
   return {
     open(row, onLost) {
-      const stream: RunStream = {
-        row,
-        onLost,
-        nextSeq: row.seqReserved - SEQ_BLOCK + 1,
-        reserved: row.seqReserved,
-        unpersisted: [],
-        mayBeStored: false,
-        stored: false,
-        blocked: true,
-        lastPublishedSeq: 0,
-        segments: 0,
-        size: 0,
-        isEnding: false,
-        subscribers: [],
-        reservation: null,
-      }
+      const stream = openStream(row, onLost)
       streams.set(row.id, stream)
       return stream
     },
     append(stream, data) {
-      const event: MessageEvent = { seq: stream.nextSeq++, at: clock.now(), event: 'message', data }
-      stream.unpersisted.push(event)
-      stream.blocked ||= mustSurviveCrash(data)
-      if (!stream.blocked && !isClosing(data)) publish(stream, [event])
-      if (stream.nextSeq > stream.reserved) stream.reservation ??= Promise.withResolvers()
+      appendTo(stream, data, clock.now())
       schedule(isAwaited(stream))
       return stream.reservation?.promise
     },
@@ -320,26 +192,14 @@ export function createEventLog(deps: EventLogDeps): EventLog {
       }
       stream.isEnding = true
       await storing?.catch(() => {})
-      const { unpersisted: events, mayBeStored, nextSeq: terminalSeq, segments, size } = stream
-      const scattered = segments > MANY_SEGMENTS && size / segments < SMALL_SEGMENT
-      return { events, mayBeStored, terminalSeq, scattered }
+      return sealed(stream)
     },
     close(stream, ended) {
-      const { row, unpersisted, reservation, subscribers } = stream
-      if (streams.get(row.id) === stream) streams.delete(row.id)
-      reservation?.resolve()
-      const terminal = ended && terminalEvent(ended)
-      if (terminal) publish(stream, [...unpersisted, terminal])
-      for (const subscriber of subscribers) {
-        subscriber.isEnded = true
-        subscriber.wake?.(subscriber.waiting.length > 0)
-      }
+      if (streams.get(stream.row.id) === stream) streams.delete(stream.row.id)
+      closeStream(stream, ended)
     },
     subscribe(stream, after) {
-      const waiting = stream.unpersisted.filter(({ seq }) => seq > after && seq <= stream.lastPublishedSeq)
-      const size = waiting.reduce((sum, event) => sum + sizeOf(event), 0)
-      const subscriber: Subscriber = { stream, waiting, size, isEnded: false, wake: null }
-      stream.subscribers = stream.subscribers.concat(subscriber)
+      const subscriber = addSubscriber(stream, after)
       if (stream.unpersisted.length && isAwaited(stream)) schedule(true)
       return subscriber
     },
@@ -349,39 +209,4 @@ export function createEventLog(deps: EventLogDeps): EventLog {
       for (const { subscribers } of streams.values()) for (const subscriber of subscribers) sendToDatabase(subscriber)
     },
   }
-}
-
-/** Returns whether a subscriber waits for the stream's events to be stored, or the run for numbers. */
-const isAwaited = ({ blocked, subscribers, reservation }: RunStream): boolean =>
-  (blocked && subscribers.length > 0) || reservation !== null
-
-/** Sends a subscriber to the database. */
-function sendToDatabase(subscriber: Subscriber): void {
-  subscriber.isEnded = true
-  subscriber.waiting = []
-  subscriber.size = 0
-  subscriber.wake?.(false)
-}
-
-/**
- * Returns whether an event must survive a crash once it is visible: a resumed run publishes tool calls and their
- * results once.
- */
-const mustSurviveCrash = (data: MessageData): boolean =>
-  data.messageType === 'assistant'
-    ? data.content.some(({ type }) => type === 'tool_use')
-    : data.messageType !== 'stream_event'
-
-/**
- * Returns whether an event is the final answer. Subscribers get it with the terminal event, which is published right
- * after its write.
- */
-const isClosing = (data: MessageData): boolean => data.messageType === 'assistant' && !mustSurviveCrash(data)
-
-/** Estimates the memory of an event (bytes). The estimate grows with the text. */
-function sizeOf(event: ExecutionEvent): number {
-  const data = event.event === 'message' ? event.data : null
-  const text =
-    data?.messageType === 'stream_event' ? data.delta.text : data?.messageType === 'tool_result' ? data.content : ''
-  return 200 + text.length * 2
 }

@@ -1,8 +1,9 @@
 import { Prisma, type Tx } from '../../../db/client.ts'
 import { expectsOne, locksRows, padToPowerOfTwo } from '../../../db/fast-path/index.ts'
 import { isUnexpectedCount } from '../../../lib/database-errors.ts'
-import type { EventLogDeps, MessageEvent, RunStream } from './event-log.ts'
+import type { EventLogDeps } from './event-log.ts'
 import { forgetFrom, lengthOf, toSegments } from './events.ts'
+import type { MessageEvent, RunStream } from './run-stream.ts'
 
 /** Maximum length of the events of one transaction (characters), except for a longer single event. */
 export const MAX_WRITE = 512 * 1024

@@ -2,7 +2,7 @@ import type { Db } from '../../../db/client.ts'
 import { stoppedBeforeEnd, throwRefusal } from '../../../errors.ts'
 import { raceAbort } from '../../../lib/race-abort.ts'
 import type { Live } from '../run/live.ts'
-import { type EventLog, hasStored, take, unsubscribe, waitForMore } from './event-log.ts'
+import type { EventLog } from './event-log.ts'
 import {
   EDGE_COLUMNS,
   type Edge,
@@ -15,6 +15,7 @@ import {
   terminalEvent,
 } from './events.ts'
 import type { Notices } from './notices.ts'
+import { hasStored, take, unsubscribe, waitForMore } from './run-stream.ts'
 
 export type FollowDeps = {
   db: Db

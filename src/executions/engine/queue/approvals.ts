@@ -1,7 +1,7 @@
 import type { Prisma, Tx } from '../../../db/client.ts'
 import { conflict } from '../../../errors.ts'
-import { SEQ_BLOCK } from '../events/event-log.ts'
 import { type ExecutionRow, type MessageData, storeLast } from '../events/events.ts'
+import { SEQ_BLOCK } from '../events/run-stream.ts'
 import type { Checkpoint } from '../run/checkpoint.ts'
 import type { Ask } from '../run/run.ts'
 import { digestOf } from '../run/tools.ts'
