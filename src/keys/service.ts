@@ -99,19 +99,7 @@ export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: 
     const missions = await tx.mission.findMany({ where: active, select: { id: true } })
     const runs = marked ?? (await tx.execution.findMany({ where: { ...theirs, ...LIVE }, select: { id: true } }))
     const missionIds = missions.map((mission) => mission.id)
-    if (cascade && missionIds.length) {
-      await lockMissionCounts(tx, deps.settings, Prisma.sql`"id" IN (${Prisma.join(missionIds)})`)
-      await tx.mission.updateMany({
-        where: active,
-        data: {
-          status: 'paused',
-          pauseReason: 'The key it was written with was revoked',
-          nextRunAt: null,
-          updatedAt: now,
-        },
-      })
-      for (const missionId of missionIds) await audit(tx, actor, 'mission.pause', missionId, now)
-    }
+    if (cascade) await pauseMissions(tx, deps, actor, active, missionIds, now)
     if (cascade) await closeDoors(tx, actor, theirs.tokenId.in, now)
     const { count } = await tx.token.updateMany({ where: { id, ...reachable(actor) }, data: { revokedAt: now } })
     if (!count) throw notFound('Key')
@@ -125,6 +113,22 @@ export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: 
   if (cascade && derived.runs.length) deps.bus.publish('cancel', derived.runs)
   if (cascade) deps.bus.publish('webhook', [organizationId])
   return { message: 'Key revoked successfully', derived: first(derived) }
+}
+
+/** Pauses the missions of a revoked key: those of `where`, which are audited by their ids. */
+async function pauseMissions(
+  tx: Tx,
+  { settings }: Deps,
+  actor: Actor,
+  where: Prisma.MissionWhereInput,
+  ids: readonly string[],
+  now: Date,
+): Promise<void> {
+  if (!ids.length) return
+  await lockMissionCounts(tx, settings, Prisma.sql`"id" IN (${Prisma.join([...ids])})`)
+  const pauseReason = 'The key it was written with was revoked'
+  await tx.mission.updateMany({ where, data: { status: 'paused', pauseReason, nextRunAt: null, updatedAt: now } })
+  for (const id of ids) await audit(tx, actor, 'mission.pause', id, now)
 }
 
 /** Limits each list to the size of a page. */

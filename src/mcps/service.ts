@@ -257,14 +257,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       await tx.mcpServer.updateMany({ where: { id: mcpId }, data })
       const endsConnections =
         isMoved || clientSecret !== undefined || after.auth !== row.auth || after.clientId !== row.clientId
-      const grants = endsConnections
-        ? await grantsToRevoke(tx, deps, { organizationId: row.organizationId, mcpId })
-        : []
-      if (endsConnections) {
-        await tx.mcpConnection.deleteMany({ where: { mcpId } })
-        await tx.mcpSignIn.deleteMany({ where: { mcpId } })
-        await tx.mcpClient.deleteMany({ where: { mcpId } })
-      }
+      const grants = endsConnections ? await endConnections(tx, deps, row) : []
       if (clientSecret) await setClientSecret(tx, deps, after, clientSecret, now)
       if (credentials === null) await tx.mcpCredential.deleteMany({ where: { mcpId } })
       await setCredentials(tx, actor, deps, mcpId, credentials ?? {}, now)
@@ -274,6 +267,15 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     await revokeLater(deps, deleted)
   }
   return get(actor, deps, mcpId)
+}
+
+/** Ends all connections of users to a server. Returns the grants to revoke after the commit. */
+async function endConnections(tx: Tx, deps: Deps, { organizationId, id: mcpId }: McpRow) {
+  const grants = await grantsToRevoke(tx, deps, { organizationId, mcpId })
+  await tx.mcpConnection.deleteMany({ where: { mcpId } })
+  await tx.mcpSignIn.deleteMany({ where: { mcpId } })
+  await tx.mcpClient.deleteMany({ where: { mcpId } })
+  return grants
 }
 
 /** Throws 403 for a change of a declared server other than of `permissions`, and 400 for looser ones. */

@@ -88,15 +88,20 @@ export function createReaders(deps: Deps, notify: ((notified: Notified) => Promi
     for (const [organizationId, group] of groups) {
       const end = ends.get(organizationId)
       const late = end ? group.filter(({ seen }) => isBehind(end, seen)) : []
-      if (!end || !late.length) continue
-      const from = late.map(({ seen }) => seen).reduce((first, seen) => (isBehind(first, seen) ? seen : first))
-      const selection = { upTo: end, ...wantedBy(late) }
-      const events = await readEvents(db, settings, organizationId, from, READ, selection)
-      const last = events.length === READ ? events.at(-1) : undefined
-      const upTo = last ? placeOf(last) : end
-      if (last) hasMore = true
-      for (const follower of late) if (await hand(follower, events, upTo)) hasMore = true
+      if (end && late.length && (await advanceTo(end, organizationId, late))) hasMore = true
     }
+    return hasMore
+  }
+
+  /** Hands the next events of an organization to its readers that have not seen them. Returns whether more is left. */
+  async function advanceTo(end: Place, organizationId: string, late: readonly Follower[]): Promise<boolean> {
+    const from = late.map(({ seen }) => seen).reduce((first, seen) => (isBehind(first, seen) ? seen : first))
+    const selection = { upTo: end, ...wantedBy(late) }
+    const events = await readEvents(db, settings, organizationId, from, READ, selection)
+    const last = events.length === READ ? events.at(-1) : undefined
+    const upTo = last ? placeOf(last) : end
+    let hasMore = last !== undefined
+    for (const follower of late) if (await hand(follower, events, upTo)) hasMore = true
     return hasMore
   }
 

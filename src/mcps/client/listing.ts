@@ -37,29 +37,32 @@ export async function listTools(client: Client, clean: Clean, signal: AbortSigna
   const omitted: string[] = []
   let size = 0
   let cursor: string | undefined
+
+  /** Adds the tools of a page. Returns false if the limits leave some out. */
+  function addAll(described: ListToolsResult['tools']): boolean {
+    for (const one of described) {
+      names.add(one.name)
+      const name = toName(clean(one.name, MAX_NAME))
+      if (isWanted && !isWanted(name)) continue
+      const tool = toTool(one, clean)
+      if (!tool && name && omitted.length < MAX_OMITTED) omitted.push(name)
+      if (!tool || tools.has(tool.name)) continue
+      size += JSON.stringify(tool).length
+      if (tools.size === MAX_TOOLS || size > MAX_SCHEMAS) return false
+      tools.set(tool.name, { tool, calledAs: one.name, isTask: one.execution?.taskSupport === 'required' })
+    }
+    return true
+  }
+
   for (let page = 0; page < MAX_PAGES; page++) {
     const listed = await readPage(client, cursor, signal).catch((error: unknown) => {
       if (page > 0 && refusesPage(error)) return null
       throw error
     })
-    if (!listed) return { tools, omitted, hasMore: true }
+    if (!listed) break
     const isOld = listed.tools.length > 0 && listed.tools.every(({ name }) => names.has(name))
     if (isOld) return { tools, omitted, hasMore: false }
-    for (const described of listed.tools) {
-      names.add(described.name)
-      const name = toName(clean(described.name, MAX_NAME))
-      if (isWanted && !isWanted(name)) continue
-      const tool = toTool(described, clean)
-      if (!tool && name && omitted.length < MAX_OMITTED) omitted.push(name)
-      if (!tool || tools.has(tool.name)) continue
-      size += JSON.stringify(tool).length
-      if (tools.size === MAX_TOOLS || size > MAX_SCHEMAS) return { tools, omitted, hasMore: true }
-      tools.set(tool.name, {
-        tool,
-        calledAs: described.name,
-        isTask: described.execution?.taskSupport === 'required',
-      })
-    }
+    if (!addAll(listed.tools)) break
     cursor = listed.nextCursor
     if (cursor === undefined || cursors.has(cursor)) return { tools, omitted, hasMore: false }
     cursors.add(cursor)

@@ -62,8 +62,8 @@ export async function mend(response: Response, { id, onError, onEnd, isOfOther, 
     await body.cancel()
     throw new BadAnswer(EMPTY)
   }
-  const sentence = id !== undefined && guessed === null && SENTENCE.test(type) ? (beginning ?? '').trim() : ''
-  if (sentence && sentence.length <= MAX_SENTENCE && !sentence.startsWith('<')) {
+  const sentence = id !== undefined && guessed === null && SENTENCE.test(type) ? sentenceIn(beginning ?? '') : null
+  if (sentence !== null) {
     await body.cancel()
     const answer = JSON.stringify({ jsonrpc: '2.0', id, error: { code: NO_CODE, message: sentence } })
     return withBody(response, new Blob([answer]).stream(), 'application/json')
@@ -71,6 +71,12 @@ export async function mend(response: Response, { id, onError, onEnd, isOfOther, 
   if (guessed === null) return withBody(response, body, type)
   const isStream = guessed === 'text/event-stream'
   return through(body, isStream ? reframed(id, charset) : repacked(id, charset, isOfOther), guessed)
+}
+
+/** Returns a body that is one short sentence, or null for any other. */
+function sentenceIn(beginning: string): string | null {
+  const sentence = beginning.trim()
+  return sentence && sentence.length <= MAX_SENTENCE && !sentence.startsWith('<') ? sentence : null
 }
 
 function typeOf(beginning: string): string | null {
