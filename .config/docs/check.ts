@@ -37,56 +37,67 @@ function checkWalk(root: string, page: string): string[] {
   })
 }
 
+type Page = ReturnType<typeof readPage>
+
+/** Returns the links of a page that lead to no file or no heading. */
+function checkLinks(root: string, file: string, pages: ReadonlyMap<string, Page>): string[] {
+  return (pages.get(file)?.links ?? []).flatMap((link) => {
+    if (/^[a-z]+:/.test(link)) return []
+    const [path = '', anchor] = link.split('#')
+    const target = path ? relative(root, join(root, dirname(file), decodeURI(path))).replaceAll('\\', '/') : file
+    if (!existsSync(join(root, target))) return [`${file}: the link ${link} leads to no file`]
+    const isFound = !anchor || pages.get(target)?.anchors.has(anchor)
+    return isFound ? [] : [`${file}: the link ${link} leads to no heading`]
+  })
+}
+
+/** Returns the paths of a page that do not exist, and its invalid code samples. */
+function checkCode(root: string, file: string, { codes, fences }: Page, schema: GraphQLSchema): string[] {
+  const missing = codes.filter(
+    (code) => REPOSITORY_PATH.test(code) && !code.startsWith('docs/plan') && !existsSync(join(root, code)),
+  )
+  const invalid = fences.flatMap(({ language, text, line }) => {
+    const problem = checkSample(language, text, schema)
+    return problem ? [`${file}:${line}: this code sample is invalid: ${problem}`] : []
+  })
+  return [...missing.map((code) => `${file}: ${code} does not exist`), ...invalid]
+}
+
+/** Compares the pages of the site with those that its sidebar lists. */
+function checkSidebar(files: readonly string[]): string[] {
+  const listed = SIDEBAR.flatMap(({ items }) => items.map(({ link }) => `docs${link.replace(/\/$/, '/index')}.md`))
+  const site = files.filter((file) => file.startsWith('docs/') && file !== 'docs/index.md')
+  const unlisted = site.filter((file) => !listed.includes(file))
+  const missing = listed.filter((file) => !site.includes(file))
+  return [
+    ...unlisted.map((file) => `${file}: .config/docs/sidebar.ts does not list it`),
+    ...missing.map((file) => `${file}: .config/docs/sidebar.ts lists it, but it does not exist`),
+  ]
+}
+
+/** Returns the problem of a page that is too long for its readers. */
+function checkLength(root: string, file: string): string[] {
+  const words = readFileSync(join(root, file), 'utf8').match(/\S*[\p{L}\p{N}]\S*/gu)?.length ?? 0
+  if (words <= MAX_WORDS) return []
+  return [`${file}: it has ${words} words; the maximum is ${MAX_WORDS}: move parts for few readers to docs`]
+}
+
 /** Returns all problems of the repository's Markdown: links, anchors, paths, code samples, and pages without a link. */
 export function checkPages(root: string): string[] {
-  const problems: string[] = []
-  const schema = buildSchema(readFileSync(join(root, 'schema.graphql'), 'utf8'))
+  const read = (file: string) => readFileSync(join(root, file), 'utf8')
+  const schema = buildSchema(read('schema.graphql'))
   const files = globSync(['*.md', '{docs,examples,test,bench,.github}/**/*.md', 'src/**/README.md'], { cwd: root })
     .map((file) => file.replaceAll('\\', '/'))
     .filter((file) => !file.includes('node_modules/') && !file.startsWith('bench/peers/'))
   const pages = new Map(files.map((file) => [file, readPage(join(root, file))]))
-
-  for (const [file, { fences, anchors, links, codes }] of pages) {
-    for (const link of links) {
-      if (/^[a-z]+:/.test(link)) continue
-      const [path = '', anchor] = link.split('#')
-      const target = path ? relative(root, join(root, dirname(file), decodeURI(path))).replaceAll('\\', '/') : file
-      const isFound = existsSync(join(root, target))
-      if (!isFound) problems.push(`${file}: the link ${link} leads to no file`)
-      const known = path ? pages.get(target)?.anchors : anchors
-      if (isFound && anchor && !known?.has(anchor)) problems.push(`${file}: the link ${link} leads to no heading`)
-    }
-    if (file.startsWith('docs/spec/')) continue
-    for (const code of codes) {
-      if (REPOSITORY_PATH.test(code) && !code.startsWith('docs/plan') && !existsSync(join(root, code))) {
-        problems.push(`${file}: ${code} does not exist`)
-      }
-    }
-    for (const { language, text, line } of fences) {
-      const problem = checkSample(language, text, schema)
-      if (problem) problems.push(`${file}:${line}: this code sample is invalid: ${problem}`)
-    }
-  }
-
   const walks = 'docs/architecture/walks.md'
-  for (const name of checkWalk(root, readFileSync(join(root, walks), 'utf8'))) {
-    problems.push(`${walks}: no file of its row contains ${name}`)
-  }
-
   const log = 'docs/reference/log.md'
-  problems.push(...checkLogLines(root, readFileSync(join(root, log), 'utf8')).map((problem) => `${log}: ${problem}`))
-
-  const listed = SIDEBAR.flatMap(({ items }) => items.map(({ link }) => `docs${link.replace(/\/$/, '/index')}.md`))
-  const site = files.filter((file) => file.startsWith('docs/') && file !== 'docs/index.md')
-  for (const file of site)
-    if (!listed.includes(file)) problems.push(`${file}: .config/docs/sidebar.ts does not list it`)
-  for (const file of listed)
-    if (!site.includes(file)) problems.push(`${file}: .config/docs/sidebar.ts lists it, but it does not exist`)
-
-  for (const file of ['README.md', 'ARCHITECTURE.md']) {
-    const words = readFileSync(join(root, file), 'utf8').match(/\S*[\p{L}\p{N}]\S*/gu)?.length ?? 0
-    if (words > MAX_WORDS)
-      problems.push(`${file}: it has ${words} words; the maximum is ${MAX_WORDS}: move parts for few readers to docs`)
-  }
-  return problems
+  return [
+    ...files.flatMap((file) => checkLinks(root, file, pages)),
+    ...[...pages].flatMap(([file, page]) => (file.startsWith('docs/spec/') ? [] : checkCode(root, file, page, schema))),
+    ...checkWalk(root, read(walks)).map((name) => `${walks}: no file of its row contains ${name}`),
+    ...checkLogLines(root, read(log)).map((problem) => `${log}: ${problem}`),
+    ...checkSidebar(files),
+    ...['README.md', 'ARCHITECTURE.md'].flatMap((file) => checkLength(root, file)),
+  ]
 }
