@@ -69,7 +69,7 @@ export function followFrom(
   row: ExecutionRow,
   after: number,
   streamTo: (actor: Actor) => AbortSignal,
-  { isReadable = true, isWhole = false, content }: FollowOptions = {},
+  { isReadable = true, isWhole = false, content }: FollowOptions,
 ): AsyncGenerator<readonly ExecutionEvent[]> {
   // Only these columns, because they are retained for the duration of the stream.
   const { id, userId } = row
