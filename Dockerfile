@@ -42,4 +42,5 @@ VOLUME /data
 EXPOSE 3000
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --start-interval=1s \
   CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT}/readyz`).then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
-CMD ["node", "--max-semi-space-size=8", "--heap-growing-percent=150", "--v8-pool-size=1", "src/main.js"]
+# By default, Node's heap may become larger than a container of 256 MB, which the kernel would end.
+CMD ["node", "--max-old-space-size-percentage=45", "--max-semi-space-size=8", "--heap-growing-percent=150", "--v8-pool-size=1", "src/main.js"]

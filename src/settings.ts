@@ -172,7 +172,7 @@ export const Settings = z
       .number()
       .int()
       .min(1024 * 1024)
-      .default(512 * 1024 ** 2),
+      .optional(),
     MAX_UNSENT_BYTES: z.coerce
       .number()
       .int()

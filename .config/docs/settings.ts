@@ -78,6 +78,7 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
     },
     MAX_RUN_BYTES: {
       text: 'Maximum size of all texts of the live runs of a process (bytes). Beyond it, the largest run fails with the code `too_large`.',
+      fallback: '512 MiB; less in a container: a 32nd of its memory, at least 8 MiB',
     },
     MAX_UNSENT_BYTES: {
       text: "Maximum size of responses that an organization's clients have not read (bytes). A token may use a quarter of it. Beyond it, the server ends the response that has been idle longest.",

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { createRunBytes } from '../../src/executions/engine/run/run-bytes.ts'
+import { createRunBytes, limitWithin } from '../../src/executions/engine/run/run-bytes.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -33,4 +33,11 @@ test('the run with the most text fails, and no other while it ends', () => {
   runs.add(second, say('x'.repeat(30)))
   runs.add(second, say('x'.repeat(30)))
   expect([large.signal.aborted, small.signal.aborted]).toEqual([true, false])
+})
+
+test('the text of all runs is limited by the memory of a container, and to 512 MiB elsewhere', () => {
+  const gib = 1024 ** 3
+  // Without a limit, Node returns 0 or the highest number of 64 bits.
+  const limits = [gib / 4, gib, 64 * gib, 0, 2 ** 64, gib / 16].map((memory) => limitWithin(memory) / 1024 ** 2)
+  expect(limits).toEqual([8, 32, 512, 512, 512, 8])
 })

@@ -12,6 +12,19 @@ export type RunBytes = {
   close(text: RunText): void
 }
 
+const MIB = 1024 * 1024
+
+/** Limit without a setting, and the least in a small container (bytes). */
+const MAX_LIMIT = 512 * MIB
+const MIN_LIMIT = 8 * MIB
+
+/**
+ * Returns the limit of a process whose container has a limit of memory (bytes), 0 for none. Runs that are written fast
+ * take about ten times their text, with garbage, and the kernel ends a process that takes more than its container has.
+ */
+export const limitWithin = (memory: number): number =>
+  Math.max(MIN_LIMIT, Math.min(MAX_LIMIT, (memory || Infinity) / 32))
+
 const tooMuch = (size: number, limit: number) =>
   new AppError(413, 'Run too large', {
     code: 'too_large',
@@ -24,7 +37,7 @@ const tooMuch = (size: number, limit: number) =>
  * Limits the text that all runs of this process hold in memory, such as replies and tool results. A character counts as
  * one byte, as V8 stores most text. A stopped run fails with code `too_large`.
  */
-export function createRunBytes(limit: number): RunBytes {
+export function createRunBytes(limit = limitWithin(process.constrainedMemory())): RunBytes {
   const texts = createRegistry<number, RunText>()
   let opened = 0
   let total = 0
