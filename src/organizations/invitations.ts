@@ -167,7 +167,7 @@ export async function findInvitationsOf(db: Db | Tx, email: string, now: Date): 
 }
 
 /** Returns whether the creator of an invitation may still grant its role. */
-async function isStillMeant(db: Db | Tx, { organizationId, createdBy, role }: InvitationRow): Promise<boolean> {
+export async function isStillMeant(db: Db | Tx, { organizationId, createdBy, role }: InvitationRow): Promise<boolean> {
   const inviter = await db.membership.findUnique({
     where: { organizationId_userId: { organizationId, userId: createdBy } },
   })

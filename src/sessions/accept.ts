@@ -6,7 +6,7 @@ import type { Tx } from '../db/client.ts'
 import { AppError, badRequest, forbidden } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId } from '../lib/id.ts'
-import { findInvitation, type InvitationRow } from '../organizations/invitations.ts'
+import { findInvitation, type InvitationRow, isStillMeant } from '../organizations/invitations.ts'
 import { addMember } from '../organizations/service.ts'
 import type { Context } from '../trpc.ts'
 import type { AcceptInvitation, InvitationOffer } from './schema.ts'
@@ -99,10 +99,13 @@ export async function acceptInvitation(
   return start(context, 'link', () => userId)
 }
 
-/** Uses an invitation up, in a transaction. Throws 401 if another request has. */
-export async function take(tx: Tx, { id }: InvitationRow): Promise<void> {
-  const { count } = await tx.invitation.deleteMany({ where: { id } })
-  if (!count) throw invalidCode()
+/**
+ * Uses an invitation up, in a transaction. Throws 401 if another request has, or if its creator has lost the right to
+ * it since it was found: hashing a password takes its time when many people sign in.
+ */
+export async function take(tx: Tx, row: InvitationRow): Promise<void> {
+  const { count } = await tx.invitation.deleteMany({ where: { id: row.id } })
+  if (!count || !(await isStillMeant(tx, row))) throw invalidCode()
 }
 
 /** Adds the membership of a used invitation, in a transaction. Present members keep their role. */

@@ -13,6 +13,7 @@ import { listen } from '../support/listen.ts'
 import { startMailServer } from '../support/mail-server.ts'
 import { ownPage, request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
+import { createTrigger, dropTrigger } from '../support/trigger.ts'
 import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
@@ -414,6 +415,22 @@ describe('accepting invitations', () => {
     await change('admin')
     expectError(await accept({ code: third, name: 'G' }), 401, INVALID)
     clock.advance(3_600_000)
+  })
+
+  it('is refused if its creator loses the rights while it is accepted', async () => {
+    const { admin, path, email } = await people()
+    const { db } = server.service.deps
+    const code = codeOf((await invite(path, admin, { email, role: 'admin' })).body.url)
+    await createTrigger(db, {
+      name: 'demoted',
+      event: 'AFTER DELETE',
+      table: 'Invitation',
+      effect: `UPDATE "Membership" SET "role" = 'member' WHERE "userId" = '${admin.userId}'`,
+    })
+    const answer = await accept({ code, name: 'G', password: 'a long enough password' })
+    await dropTrigger(db, 'demoted')
+    expectError(answer, 401, INVALID)
+    expect(await userOf(email)).toBeNull()
   })
 
   it('is refused from a page of another origin, and with a poor password', async () => {
