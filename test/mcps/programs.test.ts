@@ -191,6 +191,14 @@ describe('a program that fails', () => {
     )
   })
 
+  it('shows its error without the places of its stack', async () => {
+    const client = await open().connect()
+    const error = "ModuleNotFoundError: No module named 'protego'"
+    expect((await client.call('raise', { error }, signal)).content).toContain(
+      `exit code 1. Its last output:\nStarting\n+ Exception Group Traceback (most recent call last):\n| ${error}\n+----\n`,
+    )
+  })
+
   it('again and again is started with growing delays', async () => {
     const { connect } = open({ backoff: { first: 10, most: 60_000 } }, 'dies')
     const delays = () => logs.map((line) => JSON.parse(line).delay)

@@ -40,6 +40,17 @@ const tools = {
     process.exitCode = 3
     process.exit()
   },
+  raise({ error }) {
+    // As Python prints an error of a group, whose places fill the last lines.
+    const place =
+      '    |   File "/app/server.py", line 1, in <module>\n    |     await session()\n    |           ^^^^^^^^^\n'
+    process.stderr.write(
+      `Starting\n  + Exception Group Traceback (most recent call last):\n${place.repeat(20)}    | ${error}\n`,
+    )
+    process.stderr.write('    at Server.listen (/app/server.js:7:9)\n    +----')
+    process.exitCode = 1
+    process.exit()
+  },
   pour: () => pour(process.stdout, 'no message '.repeat(1000)),
   indent: () => pour(process.stdout, `{\n${` "${'x'.repeat(100_000)}",\n`.repeat(100)}`),
   lines: () => pour(process.stdout, 'no message\n'.repeat(1000)),

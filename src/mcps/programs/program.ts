@@ -286,18 +286,37 @@ function createLines(onLine: (line: Buffer) => void, isOpen: () => boolean) {
   }
 }
 
-/** Keeps the beginnings of the last lines of a text that arrives in pieces. */
+/** A line that names a place of the code in a stack of Python or JavaScript, also in the frame of a group of errors. */
+const PLACE = /^[\s|]*(?:File ".+", line \d|at \S)/
+/** Indentation of a line, with the frame of a group of errors. */
+const INDENT = /^[\s|]*/
+
+/**
+ * Keeps the beginnings of the last lines of a text that arrives in pieces. Leaves out the places of a stack, with their
+ * lines of code: a person reads the start of the output, and Python has its error at the end.
+ */
 function createTail(clean: Clean) {
   const lines: string[] = []
   let last = ''
+  /** Indentation of the place whose lines of code follow. */
+  let place = Number.POSITIVE_INFINITY
   // Twice the length that a reason quotes, so that `clean` finds a secret at the end.
   const begin = (line: string) => line.slice(0, 2 * TAIL.line + 1)
+  function end(line: string) {
+    if (!line.trim()) return
+    const indent = INDENT.exec(line)?.[0].length ?? 0
+    if (PLACE.test(line)) place = indent
+    else if (indent <= place) {
+      place = Number.POSITIVE_INFINITY
+      lines.push(line)
+    }
+  }
   return {
     add(text: string) {
       const [first = '', ...others] = text.split('\n')
       last = begin(last + begin(first))
       for (const line of others) {
-        if (last.trim()) lines.push(last)
+        end(last)
         last = begin(line)
       }
       lines.splice(0, lines.length - TAIL.lines)
