@@ -711,6 +711,33 @@ it.each([
   expect([content, isError]).toEqual([expect.stringMatching(/it asks for something else first.*: Sure\?$/), true])
 })
 
+// As FastMCP does for `ctx.elicit` and `ctx.sample`, without a look at the capabilities of the client.
+it.each(['elicitation/create', 'sampling/createMessage', 'roots/list'])(
+  'a tool that requests %s reads why it gets no answer',
+  async (method) => {
+    let open: [Message, ServerResponse] | undefined
+    otherwise = (request, response) => {
+      const { message } = request
+      if (message && isCall(request)) {
+        open = [message, response.writeHead(200, SSE_TYPE)]
+        response.write(`data: ${JSON.stringify({ jsonrpc: '2.0', id: 'own', method, params: {} })}\n\n`)
+      } else if (String(message?.id) === 'own' && open) {
+        response.writeHead(202).end()
+        const [call, stream] = open
+        const { error } = message as { error?: { message: string } }
+        stream.end(
+          `data: ${envelope(call, { isError: true, ...textResult(`Error calling tool: ${error?.message}`) })}\n\n`,
+        )
+      } else return false
+      return true
+    }
+    expect(await using((client) => client.call('act', {}, never))).toEqual({
+      content: `Error calling tool: Method not found: ${method}. The caller is a run of an agent, which answers no requests of servers`,
+      isError: true,
+    })
+  },
+)
+
 it('a server whose handshake states an unknown version of the protocol is refused', async () => {
   otherwise = ({ message }, response) => {
     if (message?.method !== 'initialize' || !message) return false

@@ -7,6 +7,7 @@ import {
   type JSONRPCResponse,
   type JSONRPCResultResponse,
   ProtocolError,
+  ProtocolErrorCode,
   SSEClientTransport,
   SseError,
   StreamableHTTPClientTransport,
@@ -189,6 +190,11 @@ export function createClient(transport: Transport, { isLatest, version }: Handsh
   client.setNotificationHandler('notifications/tools/list_changed', () => {
     client.toolChanges++
   })
+  // Tools that ask a person or a model pass this message on.
+  client.fallbackRequestHandler = async ({ method }) => {
+    const reason = 'The caller is a run of an agent, which answers no requests of servers'
+    throw new ProtocolError(ProtocolErrorCode.MethodNotFound, `Method not found: ${method}. ${reason}`)
+  }
   const { settled } = prepare(client, transport, limits)
   return { client, settled }
 }
