@@ -12,6 +12,19 @@ describe('addresses of several hosts', () => {
     ])
   })
 
+  it('hosts and ports that are listed as options, as libpq reads them, are one address each', () => {
+    expect(splitHosts('postgresql://ada@/db?host=a,b&port=5432,5433&sslmode=require')).toEqual([
+      'postgresql://ada@localhost/db?host=a&port=5432&sslmode=require',
+      'postgresql://ada@localhost/db?host=b&port=5433&sslmode=require',
+    ])
+    expect(splitHosts('postgresql:///db?host=/run/a%2C/run/b&port=5433')).toEqual([
+      'postgresql:///db?host=/run/a&port=5433',
+      'postgresql:///db?host=/run/b&port=5433',
+    ])
+    expect(splitHosts('postgresql://a,b/db?port=1,2')).toEqual(['postgresql://a/db?port=1', 'postgresql://b/db?port=2'])
+    expect(choosesHost('postgresql://ada@/db?host=a,b')).toBe(true)
+  })
+
   it('the wanted kind of server is read and removed, wherever it stands', () => {
     const options = [
       '?target_session_attrs=primary',
