@@ -817,12 +817,14 @@ describe('function tools of the client', () => {
       let calls: OpenAI.Chat.ChatCompletionMessageParam[] = []
       let items: OpenAI.Responses.ResponseInputItem[] = []
       /** Asks as one agent of the client, and adds its calls and their results to the conversation. */
-      async function ask(instructions: string, name: string) {
+      async function ask(instructions: string, ...names: string[]) {
         if (api === 'chat') {
           const { choices } = await clientOf().chat.completions.create({
             model: agent,
             messages: [{ role: 'system', content: instructions }, user('Refund me'), ...calls],
-            tools: [{ type: 'function', function: toTool(name) }],
+            ...(names.length && {
+              tools: names.map((name) => ({ type: 'function' as const, function: toTool(name) })),
+            }),
           })
           const { message } = choices[0]!
           results.push(message.content ?? '')
@@ -838,9 +840,9 @@ describe('function tools of the client', () => {
           model: agent,
           instructions,
           input: [{ role: 'user', content: 'Refund me' }, ...items],
-          tools: [{ type: 'function', strict: false, ...toTool(name) }],
+          tools: names.map((name) => ({ type: 'function', strict: false, ...toTool(name) })),
         })
-        expect(tools).toMatchObject([{ name }])
+        expect(tools).toMatchObject(names.map((name) => ({ name })))
         results.push(output_text)
         const made = output.flatMap((item) => (item.type === 'function_call' ? item : []))
         items = [
@@ -856,12 +858,13 @@ describe('function tools of the client', () => {
       model.script(call('transfer'), call('refund'), { tokens: 'Refunded.' })
       expect(await ask('You sort requests.', 'transfer')).toEqual(['transfer'])
       expect(await ask('You refund.', 'refund')).toEqual(['refund'])
-      const { messages, tools } = model.requests.at(-1)!.body
+      const { messages, tools: offered } = model.requests.at(-1)!.body
       expect(messages[0]?.content).toBe('You are Ada.\n\nYou refund.')
-      expect(tools).toMatchObject([{ function: { name: 'client__refund' } }])
+      expect(offered).toMatchObject([{ function: { name: 'client__refund' } }])
       expect(messages.slice(1).map(({ role }) => role)).toEqual(['user', 'assistant', 'tool'])
-      await ask('You refund.', 'refund')
+      await ask('You say goodbye.')
       expect(results.at(-1)).toBe('Refunded.')
+      expect(model.requests.at(-1)?.body.tools).toBeUndefined()
     },
   )
 

@@ -78,8 +78,10 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
   const asked = () => askedBy(req, agent, body, transcript, manner)
   const isOurs = results.every(({ id }) => readCallId(id))
   const isConversation = transcript.question !== null
-  const request = { agent, results: isOurs ? results : [], manner, isConversation, idempotency, asked }
-  const found = isOurs ? null : await continueWithoutIds(actor, deps, agent, calls, manner)
+  // The request has all tools of the client: without any, the run goes on without them.
+  const rest = { clientTools: [], ...manner }
+  const request = { agent, results: isOurs ? results : [], manner: rest, isConversation, idempotency, asked }
+  const found = isOurs ? null : await continueWithoutIds(actor, deps, agent, calls, rest)
   if (!isOurs && !found && !isConversation) throw noneWaits()
   const run: Run & Begun = found ?? (await continueOrStart(context, actor, { ...request, isWhole: !body.stream }))
   nameRun(res, run.row, idempotency)

@@ -68,7 +68,9 @@ export async function createResponse({ context, actor, req, res }: Asking): Prom
   const { results } = transcript
   const isWhole = !body.stream && !body.background
   const isConversation = transcript.question !== null
-  const request = { agent, results, manner, isConversation, idempotency, asked, isWhole }
+  // A request with the whole conversation has all tools of the client: without any, the run goes on without them.
+  const rest = isContinued(body) ? manner : { clientTools: [], ...manner }
+  const request = { agent, results, manner: rest, isConversation, idempotency, asked, isWhole }
   const ref = await continueOrStart(context, actor, request)
   nameRun(res, ref.row, idempotency)
   if (body.stream) return streamResponse(context, actor, res, ref, 0)
