@@ -25,7 +25,8 @@ const pick = <Fields extends object>(fields: Partial<Fields>, names: readonly (k
 /**
  * The fields of a form about something that others may change meanwhile. A field that the person has not edited follows
  * the saved one. `check` reads the saved fields again and throws {@link Clash} if others have changed an edited one;
- * the next `check` passes. Without `read` there is nothing saved yet, and nothing any more if it returns null.
+ * the next `check` passes, and returns the saved fields. Without `read` there is nothing saved yet, and nothing any more
+ * if it returns null.
  */
 export function useEdits<Fields extends object>(
   saved: Fields,
@@ -50,10 +51,10 @@ export function useEdits<Fields extends object>(
     setState({ written: changed, seen: { ...pick(saved, namesOf(changed)), ...pick(seen, names) } })
   }
 
-  async function check(): Promise<void> {
+  async function check(): Promise<Fields> {
     const now = await read?.()
     const clashing = names.filter((name) => now && !isSame(now[name], seen[name]) && !isSame(now[name], edits[name]))
-    if (!now || !clashing.length) return
+    if (!now || !clashing.length) return now ?? saved
     setState((state) => ({ ...state, seen: { ...state.seen, ...pick(now, clashing) } }))
     throw new Clash(
       clashing.map((name) => ({ label: labels[name], theirs: now[name], mine: edits[name] })),

@@ -1,25 +1,25 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { Archive, Ellipsis, MessageSquare } from 'lucide-react'
-import { useState } from 'react'
-import { callMutation, toFailure } from '../../api.ts'
+import { useRef, useState } from 'react'
+import { callMutation } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button, buttonClass, IconButton } from '../../components/button.tsx'
 import { Clashing } from '../../components/clashing.tsx'
 import { Confirm } from '../../components/dialog.tsx'
-import { Clash } from '../../components/edits.ts'
+import { Clash, useEdits } from '../../components/edits.ts'
 import { useGuard, usePageGuard } from '../../components/guard.ts'
 import { Menu, MenuItem } from '../../components/menu.tsx'
 import { Loaded, Page } from '../../components/page.tsx'
 import { Fallible } from '../../components/refused.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { changedFields } from '../../lib/changes.ts'
-import { query, useAction } from '../../queries.ts'
+import { query, readNow, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { AsCode } from './as-code.tsx'
 import { Fields } from './fields.tsx'
-import { type Agent, type Draft, emptyDraft, problemOfSchema, toDraft, toInput } from './form.ts'
+import { type Agent, type Draft, emptyDraft, LABELS, problemOfSchema, toDraft, toInput } from './form.ts'
 import { agents as t } from './texts.ts'
 import { TryIt } from './try-it.tsx'
 import { Versions } from './versions.tsx'
@@ -68,56 +68,54 @@ export function EditAgent() {
       </Page>
     )
   }
-  return <Editor key={agentId} agent={agent.data.agent} reload={async () => (await agent.refetch()).data?.agent} />
+  return <Editor key={agentId} agent={agent.data.agent} />
 }
 
-function Editor({ agent, reload }: { agent: Agent; reload: () => Promise<Agent | undefined> }) {
+function Editor({ agent }: { agent: Agent }) {
   const navigate = useNavigate()
   const { user } = useSession()
   const isAdmin = useIsAdmin()
-  // The version that was opened. A newer version appears on request, or after saving.
-  const [base, setBase] = useState(agent)
-  const [draft, setDraft] = useState(() => toDraft(agent))
+  const { id } = agent
   const { tab: wanted } = useSearch({ from: '/agents/$agentId' })
   const tab = wanted && Object.hasOwn(t.tabs, wanted) ? (wanted as keyof typeof t.tabs) : 'edit'
   const [isArchiving, setIsArchiving] = useState(false)
-  const [clash, setClash] = useState<Clash | null>(null)
-  const isChanged = JSON.stringify(toInput(draft)) !== JSON.stringify(toInput(toDraft(base)))
+  const version = useRef(agent.version)
+  const read = async () => {
+    const { agent: now } = await readNow('agents.get', { id })
+    version.current = now.version
+    return toDraft(now)
+  }
+  const { draft, edits, set, check } = useEdits(toDraft(agent), LABELS, read)
+  // Spaces around a value, for example, are no change.
+  const isChanged = Object.keys(changedFields(toInput(toDraft(agent)), toInput(draft))).length > 0
   usePageGuard(isChanged)
 
-  if (!isChanged && agent.version !== base.version) {
-    setBase(agent)
-    setDraft(toDraft(agent))
-  }
-
+  // Saves the edits, or an older version, beside which the edits stay.
   const save = useAction(
-    (given: Draft) => callMutation('agents.update', { id: agent.id, version: base.version, ...toInput(given) }),
+    async (older: Draft | null) => {
+      const now = older ? await read() : await check()
+      const fields = older ?? edits
+      const changes = changedFields(toInput(now), toInput({ ...now, ...fields }))
+      await callMutation('agents.update', { id, version: version.current, ...changes })
+      return fields
+    },
     {
       changes: ['agents.'],
       done: texts.saved,
       quiet: true,
-      onDone: (_, given) => {
-        setBase({ ...base, ...fromDraft(given), version: base.version + 1 })
-        setClash(null)
-      },
+      untilRead: true,
+      onDone: (fields) => set(asStored(agent, draft, fields)),
     },
   )
-  const archive = useAction(() => callMutation('agents.delete', { id: agent.id }), {
+  const archive = useAction(() => callMutation('agents.delete', { id }), {
     changes: ['agents.', 'chats.list'],
     done: t.archived,
     onDone: () => void navigate({ to: '/agents' }),
   })
-  /** Describes the fields that the person and others have changed to different values. */
-  const clashOf = (theirs: Partial<Draft>, mine: Partial<Draft>): Clash | null => {
-    const both = Object.entries(changedFields(mine, theirs)).filter(([name]) => name in mine)
-    const fields = both.map(([label, value]) => ({ label, theirs: value, mine: mine[label as keyof Draft] }))
-    const giveUp = () => setDraft((now) => ({ ...now, ...Object.fromEntries(both) }))
-    return fields.length ? new Clash(fields, giveUp) : null
-  }
   const setTab = (name: typeof tab) =>
-    void navigate({ to: '/agents/$agentId', params: { agentId: agent.id }, search: { tab: name }, replace: true })
+    void navigate({ to: '/agents/$agentId', params: { agentId: id }, search: { tab: name }, replace: true })
   const mayWrite = agent.userId === user.id || (isAdmin && agent.visibility !== 'private')
-  const isStale = save.error !== null && toFailure(save.error).status === 412
+  const clash = save.error instanceof Clash ? save.error : null
 
   return (
     <Page
@@ -127,7 +125,7 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => Promise<Agent |
       actions={
         <>
           {isChanged && <Badge kind="warn">{texts.unsaved}</Badge>}
-          <Link to="/" search={{ agent: agent.id }} className={buttonClass()}>
+          <Link to="/" search={{ agent: id }} className={buttonClass()}>
             <MessageSquare size={15} aria-hidden />
             {t.talk}
           </Link>
@@ -137,7 +135,7 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => Promise<Agent |
                 kind="primary"
                 disabled={!isChanged || problemOfSchema(draft) !== null}
                 busy={save.isPending}
-                onClick={() => save.mutate(draft)}
+                onClick={() => save.mutate(null)}
               >
                 {texts.save}
               </Button>
@@ -152,39 +150,20 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => Promise<Agent |
       }
     >
       {!mayWrite && <p className="mb-4 text-soft">{t.readOnly}</p>}
-      {isStale && (
-        <div role="alert" className="mb-4 flex flex-wrap items-center gap-3 rounded-xl bg-warn-tint px-4 py-3">
-          <p className="flex-1">{t.conflict}</p>
-          <Button
-            onClick={async () => {
-              const theirs = await reload()
-              if (!theirs) return
-              save.reset()
-              setBase(theirs)
-              const [before, now] = [toDraft(base), toDraft(theirs)]
-              const mine = changedFields(before, draft)
-              setDraft({ ...now, ...mine })
-              setClash(clashOf(changedFields(before, now), mine))
-            }}
-          >
-            {t.reload}
-          </Button>
-        </div>
-      )}
       {clash && (
         <Clashing
           clash={clash}
           giveUp={() => {
             clash.giveUp()
-            setClash(null)
+            save.reset()
           }}
         />
       )}
       <div className="grid grid-cols-1 gap-6 xl:grid-cols-[minmax(0,3fr)_minmax(0,2fr)]">
         <div className="min-w-0">
-          <Fallible error={isStale ? null : save.error}>
+          <Fallible error={clash ? null : save.error}>
             <Tabs label={t.title} tabs={t.tabs} value={tab} onChange={setTab}>
-              {tab === 'edit' && <Fields draft={draft} onChange={setDraft} agentId={agent.id} disabled={!mayWrite} />}
+              {tab === 'edit' && <Fields draft={draft} onChange={set} agentId={id} disabled={!mayWrite} />}
               {tab === 'versions' && (
                 <Versions agent={agent} onRestore={mayWrite ? (old) => save.mutate(toDraft(old)) : null} />
               )}
@@ -192,7 +171,7 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => Promise<Agent |
             </Tabs>
           </Fallible>
         </div>
-        <TryIt agentId={agent.id} isChanged={isChanged} />
+        <TryIt agentId={id} isChanged={isChanged} />
       </div>
       {isArchiving && (
         <Confirm
@@ -207,12 +186,19 @@ function Editor({ agent, reload }: { agent: Agent; reload: () => Promise<Agent |
   )
 }
 
-/** The fields of an agent as a draft. */
-function fromDraft(draft: Draft): Partial<Agent> {
-  const input = toInput(draft)
-  return {
+/**
+ * Returns the values of saved fields as the service has stored them, without those that the person has changed again
+ * meanwhile.
+ */
+function asStored(agent: Agent, draft: Draft, fields: Partial<Draft>): Partial<Draft> {
+  const sent = { ...draft, ...fields }
+  const input = toInput(sent)
+  const stored = toDraft({
+    ...agent,
     ...(input as Partial<Agent>),
     role: input.role ?? 'Assistant',
     modelSettings: (input.modelSettings ?? {}) as Agent['modelSettings'],
-  }
+  })
+  const changedAgain = changedFields(sent, draft)
+  return Object.fromEntries(Object.entries(stored).filter(([name]) => name in fields && !(name in changedAgain)))
 }

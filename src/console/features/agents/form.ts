@@ -1,6 +1,7 @@
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Input, Output } from '../../api.ts'
 import { toNumber } from '../../lib/number.ts'
+import { texts } from '../../texts.ts'
 import { agents as t } from './texts.ts'
 
 export type Agent = Output<'agents.get'>['agent']
@@ -35,6 +36,35 @@ export type Draft = {
   requireTools: boolean
   /** Settings without a field here, which stay unchanged. */
   otherSettings: ModelSettings
+}
+
+export const LABELS: Readonly<Record<keyof Draft, string>> = {
+  name: t.name,
+  role: t.role,
+  description: texts.description,
+  systemPrompt: t.prompt,
+  visibility: texts.visibility,
+  model: t.model,
+  fallbackModels: t.fallbackModels,
+  temperature: t.temperature,
+  topP: t.topP,
+  maxOutputTokens: t.maxOutputTokens,
+  reasoningEffort: t.reasoningEffort,
+  maxTurns: t.maxTurns,
+  contextWindow: t.contextWindow,
+  history: t.history,
+  outputSchema: t.outputSchema,
+  outputName: t.outputName,
+  initialGreeting: t.greeting,
+  tags: t.tags,
+  skillIds: texts.nav.skills,
+  mcpInstanceIds: texts.nav.mcps,
+  subagentIds: t.sections.subagents,
+  allowedTools: t.allowedTools,
+  disallowedTools: t.disallowedTools,
+  permissions: texts.toolModes.title,
+  requireTools: t.requireTools,
+  otherSettings: t.sections.model,
 }
 
 const asText = (value: number | undefined | null) => (value === undefined || value === null ? '' : String(value))

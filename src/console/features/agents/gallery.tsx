@@ -26,6 +26,7 @@ type Listed = {
   data: { pages: readonly { agents: readonly Card[] }[] } | undefined
   error: unknown
   isPending: boolean
+  isPlaceholderData: boolean
   hasNextPage: boolean
   isFetchingNextPage: boolean
   refetch: () => unknown
@@ -39,6 +40,7 @@ const both = (first: Listed, second: Listed): Listed => {
     data: first.data && second.data && { pages: [...first.data.pages, ...second.data.pages] },
     error: first.error ?? second.error,
     isPending: first.isPending || second.isPending,
+    isPlaceholderData: first.isPlaceholderData || second.isPlaceholderData,
     hasNextPage: next.hasNextPage,
     isFetchingNextPage: next.isFetchingNextPage,
     refetch: () => Promise.all([first.refetch(), second.refetch()]),

@@ -71,9 +71,6 @@ export const agents = {
   mcpsHelp: 'Where its tools come from.',
   subagentsHelp: 'Agents that it may delegate to.',
   created: 'Agent created',
-  conflict:
-    'Another person has changed the agent since you opened it. Load their version, then save again. The fields that you have changed stay as you wrote them.',
-  reload: 'Load their version',
   archive: 'Archive',
   archiveTitle: 'Archive this agent?',
   archiveText: 'It cannot run any more. Its runs stay. It cannot be restored here.',

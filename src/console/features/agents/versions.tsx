@@ -4,9 +4,10 @@ import { Button } from '../../components/button.tsx'
 import { Differences } from '../../components/differences.tsx'
 import { More } from '../../components/more.tsx'
 import { Loaded } from '../../components/page.tsx'
+import { changedFields } from '../../lib/changes.ts'
 import { moment } from '../../lib/format.ts'
 import { pages } from '../../queries.ts'
-import { type Agent, toDraft, toInput } from './form.ts'
+import { type Agent, type Draft, LABELS, toDraft } from './form.ts'
 import { agents as t } from './texts.ts'
 
 /** The versions of an agent, two of them side by side. */
@@ -38,6 +39,7 @@ export function Versions({ agent, onRestore }: { agent: Agent; onRestore: ((old:
         )
         return (
           <>
+            <h2 className="sr-only">{t.tabs.versions}</h2>
             <div className="mb-3 flex flex-wrap items-center gap-2">
               {pick(t.compare, left.version, setOlder)}
               <span className="text-soft">{t.with}</span>
@@ -58,9 +60,8 @@ export function Versions({ agent, onRestore }: { agent: Agent; onRestore: ((old:
 }
 
 function Diff({ before, after }: { before: Agent; after: Agent }) {
-  const [a, b] = [toInput(toDraft(before)), toInput(toDraft(after))]
-  const names = Object.keys(a) as (keyof typeof a)[]
-  const changed = names.filter((name) => JSON.stringify(a[name]) !== JSON.stringify(b[name]))
+  const [a, b] = [toDraft(before), toDraft(after)]
+  const changed = Object.keys(changedFields(a, b)) as (keyof Draft)[]
   if (!changed.length) return <p className="text-soft">{t.noDifference}</p>
-  return changed.map((name) => <Differences key={name} name={name} before={a[name]} after={b[name]} />)
+  return changed.map((name) => <Differences key={name} name={LABELS[name]} before={a[name]} after={b[name]} />)
 }
