@@ -15,25 +15,39 @@ export type Searching = {
   field: { value: string; onChange: Dispatch<SetStateAction<string>> }
 }
 
-/** The search of a list, whose text is in the URL, for a reload and the way back. */
-export function useSearching(): Searching {
+/**
+ * A text that a person types and the URL has, for a reload and the way back: the value of its field, and the text once it
+ * has settled. A field with the value of the URL, which follows later, would move the cursor and undo half a date.
+ */
+export function useTyped(name: 'search' | 'action' | 'since' | 'until'): { text: string; field: Searching['field'] } {
   const navigate = useNavigate()
-  const { search: given = '' } = useSearch({ strict: false })
+  const { [name]: given = '' } = useSearch({ strict: false })
   const [value, onChange] = useState(given)
-  const search = useSettled(value.trim())
-  // Another URL, such as that of a link to the page, has its own text.
-  const [seen, setSeen] = useState(given)
-  if (given !== seen) {
-    setSeen(given)
-    if (given !== search) onChange(given)
-  }
-  const last = useRef(search)
+  const text = useSettled(value.trim())
+  const last = useRef(given)
+  /** The texts that the URL will have, because the person has typed them. Meanwhile the person types on. */
+  const coming = useRef<string[]>([])
   useEffect(() => {
-    if (search === last.current) return
-    last.current = search
-    void navigate({ to: '.', search: (before) => ({ ...before, search: search || undefined }), replace: true })
-  }, [search, navigate])
-  return { filter: search ? { search } : {}, field: { value, onChange } }
+    const at = coming.current.indexOf(given)
+    coming.current = at < 0 ? [] : coming.current.slice(at + 1)
+    if (at >= 0) return
+    // Another URL, such as that of a link to the page, has its own text.
+    last.current = given
+    onChange(given)
+  }, [given])
+  useEffect(() => {
+    if (text === last.current) return
+    last.current = text
+    coming.current.push(text)
+    void navigate({ to: '.', search: (before) => ({ ...before, [name]: text || undefined }), replace: true })
+  }, [text, name, navigate])
+  return { text, field: { value, onChange } }
+}
+
+/** The search of a list. */
+export function useSearching(): Searching {
+  const { text: search, field } = useTyped('search')
+  return { filter: search ? { search } : {}, field }
 }
 
 type FieldProps = Searching['field'] & {

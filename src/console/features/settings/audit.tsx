@@ -1,13 +1,13 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Download, ScrollText, X } from 'lucide-react'
-import { useDeferredValue } from 'react'
 import { BASE } from '../../api.ts'
 import { Button, buttonClass } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
 import { Select, TextField } from '../../components/field.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, Loaded, Rows } from '../../components/page.tsx'
+import { useTyped } from '../../components/search.tsx'
 import { moment, pretty } from '../../lib/format.ts'
 import { midnight } from '../../lib/periods.ts'
 import { pages, WATCHED } from '../../queries.ts'
@@ -27,10 +27,11 @@ export function Audit() {
   const { organization } = useSession()
   const navigate = useNavigate({ from: '/settings/$section' })
   const wanted: Filter = { ...NONE, ...useSearch({ from: '/settings/$section' }) }
+  const [action, since, until] = [useTyped('action'), useTyped('since'), useTyped('until')]
   // The list has the times of the person, and the last day is part of it.
-  const asked = { ...wanted, since: midnight(wanted.since), until: midnight(wanted.until, 1) }
-  const filter = useDeferredValue(
-    Object.fromEntries(Object.entries(asked).flatMap(([name, text]) => (text.trim() ? [[name, text.trim()]] : []))),
+  const asked = { ...wanted, action: action.text, since: midnight(since.text), until: midnight(until.text, 1) }
+  const filter = Object.fromEntries(
+    Object.entries(asked).flatMap(([name, text]) => (text.trim() ? [[name, text.trim()]] : [])),
   )
   const members = useMembers()
   const list = useInfiniteQuery({ ...pages('audit.list', filter), ...WATCHED, enabled: isAdmin })
@@ -51,8 +52,8 @@ export function Audit() {
         <TextField
           label={t.action}
           placeholder={t.actionHelp}
-          value={wanted.action}
-          onChange={({ target }) => set({ action: target.value })}
+          value={action.field.value}
+          onChange={({ target }) => action.field.onChange(target.value)}
         />
         <Select
           label={t.actor}
@@ -67,14 +68,14 @@ export function Audit() {
         <TextField
           label={t.since}
           type="date"
-          value={wanted.since}
-          onChange={({ target }) => set({ since: target.value })}
+          value={since.field.value}
+          onChange={({ target }) => since.field.onChange(target.value)}
         />
         <TextField
           label={t.until}
           type="date"
-          value={wanted.until}
-          onChange={({ target }) => set({ until: target.value })}
+          value={until.field.value}
+          onChange={({ target }) => until.field.onChange(target.value)}
         />
       </div>
       {wanted.target && (
