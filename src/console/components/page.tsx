@@ -2,6 +2,7 @@ import { CircleAlert, type LucideIcon, Plus, WifiOff } from 'lucide-react'
 import { type ReactNode, useEffect, useRef } from 'react'
 import { refusalOf, toFailure } from '../api.ts'
 import { useBadge } from '../features/approvals/badge.ts'
+import { announce } from '../lib/announce.ts'
 import { cn } from '../lib/class-names.ts'
 import { texts } from '../texts.ts'
 import { Button } from './button.tsx'
@@ -12,10 +13,7 @@ export function useTitle(title: string): void {
   useEffect(() => {
     document.title = `${waiting ? `(${waiting}) ` : ''}${title} · Muster`
   }, [title, waiting])
-  useEffect(() => {
-    const announcer = document.getElementById('announcer')
-    if (announcer) announcer.textContent = title
-  }, [title])
+  useEffect(() => announce(title), [title])
 }
 
 type PageProps = { title: string; actions?: ReactNode; children: ReactNode; wide?: boolean; lead?: ReactNode }
@@ -141,9 +139,31 @@ export function Loading({ lines = 5 }: { lines?: number }) {
   )
 }
 
-export type Watched<Data> = { data: Data | undefined; error: unknown; isPending: boolean; refetch: () => unknown }
+export type Watched<Data> = {
+  data: Data | undefined
+  error: unknown
+  isPending: boolean
+  /** Whether the data are of the query before, such as those of a shorter search. */
+  isPlaceholderData?: boolean
+  refetch: () => unknown
+}
 
-/** Shows a query: loading, failed, or its data. Existing data stays visible when a later read fails. */
+/** Shows data that other data will soon replace. Fades them after a moment. */
+const Outdated = ({ isOutdated, children }: { isOutdated: boolean; children: ReactNode }) => (
+  <div className={isOutdated ? 'animate-fade' : 'contents'} aria-busy={isOutdated || undefined}>
+    {isOutdated && (
+      <p role="status" className="sr-only">
+        {texts.loading}
+      </p>
+    )}
+    {children}
+  </div>
+)
+
+/**
+ * Shows a query: loading, failed, or its data. Existing data stays visible when a later read fails, and until those of
+ * another search are read.
+ */
 export function Loaded<Data>({
   query,
   lines,
@@ -153,7 +173,8 @@ export function Loaded<Data>({
   lines?: number
   children: (data: Data) => ReactNode
 }) {
-  if (query.data !== undefined) return children(query.data)
+  if (query.data !== undefined)
+    return <Outdated isOutdated={query.isPlaceholderData ?? false}>{children(query.data)}</Outdated>
   if (query.error) return <Problem error={query.error} retry={() => query.refetch()} />
   return <Loading lines={lines ?? 5} />
 }

@@ -8,12 +8,14 @@ import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Empty, Loading, Problem, useTitle } from '../../components/page.tsx'
 import { Ago } from '../../components/time.tsx'
+import { cn } from '../../lib/class-names.ts'
 import { now } from '../../lib/clock.ts'
 import { count, duration, short } from '../../lib/format.ts'
-import { pages, query } from '../../queries.ts'
+import { pages, query, WATCHED } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { AgentPicker } from '../agents/agent-picker.tsx'
 import { useAgentNames } from '../agents/names.ts'
+import { withNewest } from './newest.ts'
 import { runs as t } from './texts.ts'
 
 type Row = Output<'executions.list'>['executions'][number]
@@ -41,8 +43,8 @@ export function Runs() {
       ...(span && { since: new Date(Math.floor((now() - span) / 60_000) * 60_000).toISOString() }),
     }
   }, [search])
-  const list = useInfiniteQuery(pages('executions.list', filter, 200))
-  // New runs appear on top: one short page is polled, not all loaded ones.
+  const list = useInfiniteQuery({ ...pages('executions.list', filter, 200), ...WATCHED })
+  // New runs appear on top: one short page is polled often, not all loaded ones.
   const head = useQuery({ ...query('executions.list', { ...filter, limit: 50 }), refetchInterval: 5_000 })
   const total = useQuery({
     ...query('executions.list', { ...filter, limit: 1, count: true }),
@@ -50,13 +52,10 @@ export function Runs() {
   })
 
   const rows = useMemo(() => {
-    const byId = new Map<string, Row>()
-    for (const row of list.data?.pages.flatMap((page) => page.executions) ?? []) byId.set(row.id, row)
-    for (const row of head.data?.executions ?? []) byId.set(row.id, row)
-    return [...byId.values()].sort((a, b) =>
-      a.createdAt < b.createdAt ? 1 : a.createdAt > b.createdAt ? -1 : a.id < b.id ? 1 : -1,
-    )
-  }, [list.data, head.data])
+    const loaded = list.data?.pages.flatMap((page) => page.executions) ?? []
+    // The runs of another filter stay until those of this one are read.
+    return withNewest(loaded, list.isPlaceholderData ? undefined : head.data)
+  }, [list.data, list.isPlaceholderData, head.data])
 
   const isFiltered = Object.keys(filter).length > 0
   const set = (changes: Partial<typeof search>) =>
@@ -110,6 +109,7 @@ export function Runs() {
       ) : (
         <Table
           rows={rows}
+          isOutdated={list.isPlaceholderData}
           more={() => {
             if (list.hasNextPage && !list.isFetchingNextPage) void list.fetchNextPage()
           }}
@@ -119,7 +119,9 @@ export function Runs() {
   )
 }
 
-function Table({ rows, more }: { rows: readonly Row[]; more: () => void }) {
+type TableProps = { rows: readonly Row[]; isOutdated: boolean; more: () => void }
+
+function Table({ rows, isOutdated, more }: TableProps) {
   const box = useRef<HTMLDivElement>(null)
   const virtual = useVirtualizer({
     count: rows.length,
@@ -158,7 +160,12 @@ function Table({ rows, more }: { rows: readonly Row[]; more: () => void }) {
           </span>
         </div>
       </div>
-      <div ref={box} className="min-h-0 flex-1 overflow-y-auto" role="rowgroup">
+      <div
+        ref={box}
+        className={cn('min-h-0 flex-1 overflow-y-auto', isOutdated && 'animate-fade')}
+        role="rowgroup"
+        aria-busy={isOutdated || undefined}
+      >
         <div style={{ height: virtual.getTotalSize(), position: 'relative' }} role="presentation">
           {items.map(({ index, start }) => {
             const row = rows[index]
