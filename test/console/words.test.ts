@@ -1,6 +1,8 @@
 import { expect, test } from 'vitest'
 import { cronInWords } from '../../src/console/features/missions/cron.ts'
+import { withNewest } from '../../src/console/features/runs/newest.ts'
 import { newId } from '../../src/console/lib/id.ts'
+import { withLineEnds } from '../../src/console/lib/line-ends.ts'
 import { toNumber } from '../../src/console/lib/number.ts'
 import { midnight, periodsBetween } from '../../src/console/lib/periods.ts'
 import { inPageWords, refusalIn } from '../../src/console/lib/refusals.ts'
@@ -84,4 +86,26 @@ test('a day begins at midnight of the person, and the day after it at the next o
 test('a field with a text that is no number sends the text, which the API refuses', () => {
   const texts = ['', ' ', '0', ' 7 ', '1.5', 'ten', 'Infinity']
   expect(texts.map(toNumber)).toEqual([undefined, undefined, 0, 7, 1.5, 'ten', 'Infinity'])
+})
+
+test('a file from Windows keeps its line ends when a field of a page has changed it', () => {
+  expect(withLineEnds('One\r\nTwo\r\n', 'One\nTwo\nThree\n')).toBe('One\r\nTwo\r\nThree\r\n')
+  expect(withLineEnds('One\nTwo\r\n', 'One\nTwo\n')).toBe('One\nTwo\n')
+  expect(withLineEnds('', 'One\nTwo')).toBe('One\nTwo')
+})
+
+type Run = { id: string; createdAt: string }
+
+test('a list of runs has the newest ones, and none that fits its filter no more', () => {
+  const runs = [9, 8, 7, 6, 5, 4].map((minute) => ({ id: `run-${minute}`, createdAt: `2026-12-01T10:0${minute}:00Z` }))
+  const ids = (...minutes: number[]) => minutes.map((minute) => `run-${minute}`)
+  const [nine, eight, seven, six] = runs as [Run, Run, Run, Run, Run, Run]
+  const after = (executions: Run[], nextCursor: string | null) =>
+    withNewest(runs.slice(1), { executions, nextCursor }).map(({ id }) => id)
+  expect(withNewest(runs, undefined)).toEqual(runs)
+  expect(after([nine, seven], 'more')).toEqual(ids(9, 7, 6, 5, 4))
+  expect(after([nine, seven], null)).toEqual(ids(9, 7))
+  expect(after([seven, six], 'more')).toEqual(ids(8, 7, 6, 5, 4))
+  expect(after([eight], 'more')).toEqual(ids(8, 7, 6, 5, 4))
+  expect(after([], null)).toEqual([])
 })

@@ -11,6 +11,7 @@ import { useGuard } from '../../components/guard.ts'
 import { Markdown } from '../../components/markdown.tsx'
 import { Loaded } from '../../components/page.tsx'
 import { Tabs } from '../../components/tabs.tsx'
+import { withLineEnds } from '../../lib/line-ends.ts'
 import { query, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { spaces as t } from './texts.ts'
@@ -93,7 +94,7 @@ function TextFile({ spaceId, mayChange, path, content }: TextProps) {
             spellCheck={false}
             className="field mb-2 min-h-80 font-mono text-xs"
             value={text}
-            onChange={({ target }) => set({ content: target.value })}
+            onChange={({ target }) => set({ content: withLineEnds(content.content, target.value) })}
           />
         </Form>
       )}
