@@ -20,14 +20,15 @@ type Status = Approval['status']
 /** Tool calls that wait for a decision, and decided ones. */
 export function Inbox() {
   const navigate = useNavigate({ from: '/approvals' })
-  const { status = 'pending' } = useSearch({ from: '/approvals' })
-  const list = useInfiniteQuery(pages('approvals.list', { status: status as Status }))
+  const { status: wanted = '' } = useSearch({ from: '/approvals' })
+  const status: Status = Object.hasOwn(t.states, wanted) ? (wanted as Status) : 'pending'
+  const list = useInfiniteQuery(pages('approvals.list', { status }))
   return (
     <Page title={t.title} actions={<Notify />}>
       <Tabs
         label={t.title}
         tabs={t.states}
-        value={status as Status}
+        value={status}
         onChange={(next) => void navigate({ search: { status: next }, replace: true })}
       >
         <Loaded query={list}>

@@ -45,7 +45,6 @@ function Shown({ space }: { space: SpaceShape }) {
   const navigate = useNavigate()
   const { tab, file } = useSearch({ from: '/spaces/$spaceId' })
   const [open, setOpen] = useState<'edit' | 'delete' | null>(null)
-  const current: Tab = tab && Object.hasOwn(TABS, tab) ? (tab as Tab) : 'files'
   const go = (search: { tab?: string; file?: string }) =>
     void navigate({ to: '/spaces/$spaceId', params: { spaceId: space.id }, search, replace: true })
   const mayChange = useMayChange(space.ownerId)
@@ -56,6 +55,8 @@ function Shown({ space }: { space: SpaceShape }) {
   })
   // Only those who may change a space can list its secrets.
   const { secrets: _, ...readable } = TABS
+  const tabs: Partial<typeof TABS> = mayChange ? TABS : readable
+  const current: Tab = tab && Object.hasOwn(tabs, tab) ? (tab as Tab) : 'files'
   return (
     <Page
       wide
@@ -75,7 +76,7 @@ function Shown({ space }: { space: SpaceShape }) {
       }
     >
       {!mayChange && <p className="mb-3 text-soft">{texts.readOnly}</p>}
-      <Tabs label={t.title} tabs={mayChange ? TABS : readable} value={current} onChange={(name) => go({ tab: name })}>
+      <Tabs label={t.title} tabs={tabs} value={current} onChange={(name) => go({ tab: name })}>
         {current === 'files' && (
           <Files
             spaceId={space.id}
@@ -87,7 +88,7 @@ function Shown({ space }: { space: SpaceShape }) {
         {current === 'instructions' && <Instructions space={space} isReadOnly={!mayChange} />}
         {current === 'chats' && <Chats spaceId={space.id} />}
         {current === 'attached' && <Attached space={space} isReadOnly={!mayChange} />}
-        {current === 'secrets' && mayChange && <Secrets place={{ spaceId: space.id }} />}
+        {current === 'secrets' && <Secrets place={{ spaceId: space.id }} />}
       </Tabs>
       {open === 'edit' && <SpaceForm space={space} onClose={() => setOpen(null)} />}
       {open === 'delete' && <ConfirmDelete t={t} remove={remove} onClose={() => setOpen(null)} />}
