@@ -4,7 +4,8 @@ import { pretty } from '../lib/format.ts'
 
 /** Two values of a field, line by line side by side. */
 export const Differences = ({ name, before, after }: { name: string; before: unknown; after: unknown }) => (
-  <section className="mb-4 overflow-x-auto rounded-lg border border-line bg-canvas">
+  // A narrow window scrolls it, also by the keyboard.
+  <section tabIndex={0} aria-label={name} className="mb-4 overflow-x-auto rounded-lg border border-line bg-canvas">
     <h3 className="border-line border-b bg-panel px-3 py-1.5 font-mono text-xs">{name}</h3>
     <table aria-label={name} className="w-full min-w-[36rem] table-fixed font-mono text-xs">
       <tbody>

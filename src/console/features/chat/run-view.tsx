@@ -1,8 +1,10 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { CircleAlert, LoaderCircle, RotateCcw } from 'lucide-react'
+import { type RefObject, useEffect, useRef } from 'react'
 import { Button } from '../../components/button.tsx'
 import { Markdown } from '../../components/markdown.tsx'
+import { announce } from '../../lib/announce.ts'
 import { query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { Decision } from '../approvals/decision.tsx'
@@ -16,9 +18,11 @@ export function RunView({ run, onAgain }: { run: LiveRun; onAgain?: (() => void)
   const running = run.status === 'running'
   const waiting = waitingIn(run)
   const last = run.steps.at(-1)
+  const box = useRef<HTMLDivElement>(null)
+  useAnnounced(run, box)
   const isSilent = running && !waiting.length && (!last || (!last.text && !last.thinking && !last.tools.length))
   return (
-    <>
+    <div ref={box}>
       {run.summary && <Summary text={run.summary} />}
       {run.steps.map((step) => (
         <div key={step.step}>
@@ -55,8 +59,29 @@ export function RunView({ run, onAgain }: { run: LiveRun; onAgain?: (() => void)
           onAgain={onAgain}
         />
       )}
-    </>
+    </div>
   )
+}
+
+/**
+ * Announces what a run waits for, and its whole output when it ends. Screen readers would read an answer that grows again
+ * and again.
+ */
+function useAnnounced(run: LiveRun, box: RefObject<HTMLDivElement | null>): void {
+  const isRunning = run.status === 'running'
+  const wasRunning = useRef(isRunning)
+  useEffect(() => {
+    // biome-ignore lint/performance/useDomNodeTextContent: without the texts of closed tool calls
+    if (wasRunning.current && !isRunning) announce(box.current?.innerText ?? '')
+    wasRunning.current = isRunning
+  }, [isRunning, box])
+  const needs = [
+    ...waitingIn(run).map(({ name }) => texts.chat.waitsFor(name)),
+    ...signInsOf(run).map(({ mcpName }) => texts.connection.needed(mcpName)),
+  ].join('. ')
+  useEffect(() => {
+    if (isRunning && needs) announce(needs)
+  }, [isRunning, needs])
 }
 
 function Waiting({ executionId }: { executionId: string }) {

@@ -132,7 +132,7 @@ export function QuestionTurn(props: QuestionProps) {
     )
   }
   return (
-    <div className="group flex flex-col items-end gap-1" data-turn="user">
+    <article className="group flex flex-col items-end gap-1" data-turn="user" aria-label={author ?? t.you}>
       {author !== null && <Author name={author} />}
       <Attachments files={message.attachments} />
       <Bubble text={message.content} />
@@ -170,7 +170,7 @@ export function QuestionTurn(props: QuestionProps) {
           </div>
         )}
       </div>
-    </div>
+    </article>
   )
 }
 
@@ -194,7 +194,7 @@ type AnswerProps = {
 /** An answer of the agent. */
 export function AnswerTurn({ agentName, text, busy, message, onAgain, children }: AnswerProps) {
   return (
-    <div className="group flex gap-3" data-turn="assistant" aria-busy={busy || undefined}>
+    <article className="group flex gap-3" data-turn="assistant" aria-label={agentName} aria-busy={busy || undefined}>
       <div className="hidden pt-0.5 sm:block">
         <Avatar name={agentName} />
       </div>
@@ -219,7 +219,7 @@ export function AnswerTurn({ agentName, text, busy, message, onAgain, children }
           </div>
         )}
       </div>
-    </div>
+    </article>
   )
 }
 
@@ -267,7 +267,7 @@ type OutgoingProps = {
 /** A message that the chat does not list yet, with the reason if sending failed. */
 export function OutgoingTurn({ one, author, onAgain, onDrop, onCancel, waits }: OutgoingProps) {
   return (
-    <div className="mb-5 flex flex-col items-end gap-1" data-turn="user">
+    <article className="mb-5 flex flex-col items-end gap-1" data-turn="user" aria-label={author ?? t.you}>
       {author !== null && <Author name={author} />}
       <Bubble text={one.text} faint={one.executionId === null} />
       {one.error !== null ? (
@@ -294,6 +294,6 @@ export function OutgoingTurn({ one, author, onAgain, onDrop, onCancel, waits }: 
           </div>
         )
       )}
-    </div>
+    </article>
   )
 }
