@@ -1,9 +1,15 @@
 import { ArrowDown } from 'lucide-react'
-import { type ReactNode, useLayoutEffect, useRef, useState } from 'react'
+import { type ReactNode, useCallback, useLayoutEffect, useRef, useState } from 'react'
 import { Button } from '../../components/button.tsx'
 import { texts } from '../../texts.ts'
 
 const t = texts.chat
+
+/** The keys that scroll up. */
+const UP: ReadonlySet<string> = new Set(['ArrowUp', 'PageUp', 'Home'])
+
+/** The distance from the end at which a person has reached it (px). */
+const NEAR = 80
 
 const sizeOf = ({ clientWidth, clientHeight }: Element) => `${clientWidth} ${clientHeight}`
 
@@ -17,39 +23,68 @@ export function Scroller({ sent, children }: { sent: string | undefined; childre
   const [isAtEnd, setIsAtEnd] = useState(true)
   const follow = useRef(true)
   const observed = useRef('')
+  const lastTop = useRef(0)
+  /** Whether the person has left the end by a key or a wheel. */
+  const isReading = useRef(false)
+
+  const leaveOrFollow = useCallback((isFollowing: boolean) => {
+    follow.current = isFollowing
+    if (isFollowing) isReading.current = false
+    setIsAtEnd(isFollowing)
+  }, [])
+
+  const toEnd = useCallback(() => {
+    if (!box.current) return
+    leaveOrFollow(true)
+    box.current.scrollTop = box.current.scrollHeight
+    lastTop.current = box.current.scrollTop
+  }, [leaveOrFollow])
+
+  // The least step up leaves the end. A growing answer would undo it.
+  const leave = () => {
+    if (!box.current || box.current.scrollHeight <= box.current.clientHeight) return
+    isReading.current = true
+    leaveOrFollow(false)
+  }
 
   useLayoutEffect(() => {
     const observer = new ResizeObserver(() => {
       if (!box.current) return
       observed.current = sizeOf(box.current)
-      if (follow.current) box.current.scrollTop = box.current.scrollHeight
+      if (follow.current) toEnd()
     })
     for (const { current } of [box, content]) if (current) observer.observe(current)
     return () => observer.disconnect()
-  }, [])
+  }, [toEnd])
 
   useLayoutEffect(() => {
-    if (!sent || !box.current) return
-    follow.current = true
-    box.current.scrollTop = box.current.scrollHeight
-  }, [sent])
+    if (sent) toEnd()
+  }, [sent, toEnd])
 
-  const toEnd = () => box.current?.scrollTo({ top: box.current.scrollHeight })
   return (
     <div className="relative min-h-0 flex-1">
       <div
         ref={box}
         className="h-full overflow-y-auto"
         role="log"
+        // The runs announce their ends themselves.
+        aria-live="off"
         aria-label={t.conversation}
         tabIndex={0}
         onScroll={({ currentTarget }) => {
+          const { scrollTop, scrollHeight, clientHeight } = currentTarget
+          const isUp = scrollTop < lastTop.current
+          lastTop.current = scrollTop
           // A browser that has turned or resized the window scrolls before the observer can.
           if (sizeOf(currentTarget) !== observed.current) return
-          const { scrollTop, scrollHeight, clientHeight } = currentTarget
-          const near = scrollHeight - scrollTop - clientHeight < 80
-          follow.current = near
-          setIsAtEnd(near)
+          const isNear = scrollHeight - scrollTop - clientHeight < NEAR
+          // On the way up a person is near at first, too.
+          if (!isNear || !isUp || !isReading.current) leaveOrFollow(isNear)
+        }}
+        onWheel={({ deltaY }) => deltaY < 0 && leave()}
+        onKeyDown={({ key, target }) => {
+          const isTyping = target instanceof Element && target.matches('input, textarea')
+          if (UP.has(key) && !isTyping) leave()
         }}
       >
         <div ref={content} className="mx-auto flex max-w-3xl flex-col gap-3 px-4 py-6">
