@@ -336,12 +336,14 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     const space = await create('spaces', { name: 'Shared', instructions: 'Before' })
     const task = await create('tasks', { title: 'Shared', description: 'Before' })
     const mcp = await create('mcps', { name: 'Shared', description: 'Before', url: 'https://mcp.example.com/mcp' })
+    const { organization } = (await request(server, 'GET', '/api/v1/profile')).body.profile
     const { page, complaints } = await visit(browser, owner)
     for (const [path, resource, label, field] of [
       [`skills?skill=${skill}`, `skills/${skill}`, 'Prompt', 'prompt'],
       [`spaces/${space}?tab=instructions`, `spaces/${space}`, 'Instructions', 'instructions'],
       [`tasks?task=${task}`, `tasks/${task}`, 'Description', 'description'],
       [`mcps?mcp=${mcp}`, `mcps/${mcp}`, 'Description', 'description'],
+      ['settings/organization', `organizations/${organization.id}`, /^Name/, 'name'],
     ] as const) {
       const read = async () =>
         Object.values<Record<string, string>>((await request(server, 'GET', `/api/v1/${resource}`)).body).find(

@@ -3,10 +3,12 @@ import { useState } from 'react'
 import { callMutation, type Output } from '../../api.ts'
 import { Button } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
+import { useEdits } from '../../components/edits.ts'
 import { TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
+import { useGuard } from '../../components/guard.ts'
 import { Loaded, Section } from '../../components/page.tsx'
-import { query, useAction } from '../../queries.ts'
+import { query, readNow, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { settings } from './texts.ts'
@@ -25,7 +27,7 @@ export function OrganizationSettings() {
   return (
     <>
       <Loaded query={found} lines={2}>
-        {({ organization: { name, slug } }) => <Names key={`${name} ${slug}`} id={id} name={name} slug={slug} />}
+        {({ organization: saved }) => <Names id={id} {...toFields(saved)} />}
       </Loaded>
       <Section title={t.leave}>
         <p className="mb-3 text-soft">{t.leaveText}</p>
@@ -46,22 +48,30 @@ export function OrganizationSettings() {
   )
 }
 
+const LABELS = { name: texts.name, slug: t.slug }
+
 type Details = Pick<Output<'organizations.get'>['organization'], 'name' | 'slug'>
 
-function Names({ id, ...before }: Details & { id: string }) {
+const toFields = ({ name, slug }: Details) => ({ name, slug })
+
+function Names({ id, ...saved }: Details & { id: string }) {
   const isAdmin = useIsAdmin()
-  const [name, setName] = useState(before.name)
-  const [slug, setSlug] = useState(before.slug)
-  const save = useAction(() => callMutation('organizations.update', { id, name: name.trim(), slug: slug.trim() }), {
-    changes: ['organizations.', 'session'],
-    done: texts.saved,
-    quiet: true,
-  })
-  const isSame = name === before.name && slug === before.slug
+  const { draft, edits, isChanged, set, check } = useEdits(saved, LABELS, async () =>
+    toFields((await readNow('organizations.get', { id })).organization),
+  )
+  useGuard(isChanged)
+  const name = draft.name.trim()
+  const save = useAction(
+    async () => {
+      await check()
+      await callMutation('organizations.update', { id, ...edits, ...(edits.name !== undefined && { name }) })
+    },
+    { changes: ['organizations.', 'session'], done: texts.saved, quiet: true, onDone: () => set({ name }) },
+  )
   return (
     <Form
       save={save}
-      isReady={!isSame && name.trim() !== '' && slug.trim() !== ''}
+      isReady={isChanged && name !== '' && draft.slug !== ''}
       isReadOnly={!isAdmin}
       className="mb-8 max-w-md"
     >
@@ -70,8 +80,8 @@ function Names({ id, ...before }: Details & { id: string }) {
         field="name"
         maxLength={200}
         disabled={!isAdmin}
-        value={name}
-        onChange={({ target }) => setName(target.value)}
+        value={draft.name}
+        onChange={({ target }) => set({ name: target.value })}
       />
       <TextField
         label={t.slug}
@@ -80,8 +90,8 @@ function Names({ id, ...before }: Details & { id: string }) {
         maxLength={64}
         disabled={!isAdmin}
         className="font-mono"
-        value={slug}
-        onChange={({ target }) => setSlug(target.value)}
+        value={draft.slug}
+        onChange={({ target }) => set({ slug: target.value.trim() })}
       />
     </Form>
   )

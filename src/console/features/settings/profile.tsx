@@ -1,10 +1,11 @@
 import { useQuery } from '@tanstack/react-query'
-import { useState } from 'react'
 import { callMutation, type Output } from '../../api.ts'
+import { useEdits } from '../../components/edits.ts'
 import { TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
+import { useGuard } from '../../components/guard.ts'
 import { Loaded } from '../../components/page.tsx'
-import { query, useAction } from '../../queries.ts'
+import { query, readNow, useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { Password, Sessions } from './sessions.tsx'
 import { settings } from './texts.ts'
@@ -23,23 +24,28 @@ export function Profile() {
   )
 }
 
-function Person({ profile }: { profile: Output<'profile.get'>['profile'] }) {
-  const [name, setName] = useState(profile.name)
-  const save = useAction(() => callMutation('profile.update', { name }), {
-    changes: ['profile.', 'session', 'organizations.'],
-    done: texts.saved,
-    quiet: true,
-  })
+function Person({ profile: { name, email } }: { profile: Output<'profile.get'>['profile'] }) {
+  const { draft, edits, isChanged, set, check } = useEdits({ name }, { name: t.name }, async () => ({
+    name: (await readNow('profile.get', undefined)).profile.name,
+  }))
+  useGuard(isChanged)
+  const save = useAction(
+    async () => {
+      await check()
+      await callMutation('profile.update', edits)
+    },
+    { changes: ['profile.', 'session', 'organizations.'], done: texts.saved, quiet: true },
+  )
   return (
-    <Form save={save} isReady={name.trim() !== '' && name !== profile.name} className="mb-8 max-w-md">
+    <Form save={save} isReady={isChanged && draft.name.trim() !== ''} className="mb-8 max-w-md">
       <TextField
         label={t.name}
         field="name"
         maxLength={200}
-        value={name}
-        onChange={({ target }) => setName(target.value)}
+        value={draft.name}
+        onChange={({ target }) => set({ name: target.value })}
       />
-      <TextField label={t.email} value={profile.email} readOnly />
+      <TextField label={t.email} value={email} readOnly />
     </Form>
   )
 }
