@@ -352,7 +352,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await leave(page)
   })
 
-  it("keeps the schema of an agent's answers, joins changes of two people, and restores a version", async () => {
+  it("keeps the schema of an agent's answers, joins changes of two people, restores a version", async () => {
     const { page, complaints } = await visit(browser, owner, '/app/agents/new')
     await page.getByLabel('Name', { exact: true }).fill('Clerk')
     await page.getByLabel('System prompt').fill('You answer in JSON.')
