@@ -37,6 +37,12 @@ export function permit<T>(row: T, allowed: boolean): Authorized<T> {
 /** Returns whether the actor is an admin. Owners are admins too. */
 export const isAdmin = (actor: Actor): boolean => actor.role !== 'member'
 
+/** Returns the id of the actor's organization. Throws 403 for any other, whether it exists or not. */
+export function ownOrganization(actor: Actor, id: string): string {
+  if (id !== actor.organizationId) throw forbidden()
+  return id
+}
+
 /** Throws 403 unless the actor has one of the scopes. */
 export function requireScope(actor: Actor, ...anyOf: Scope[]): void {
   if (!anyOf.some((scope) => covers(actor.scopes, scope))) throw lacksScopes(anyOf)

@@ -54,13 +54,16 @@ const RESERVED =
 /** Returns whether a header may be sent to MCP servers. */
 export const isHeaderName = (name: string) => /^[\w!#$%&'*+.^`|~-]{1,100}$/.test(name) && !RESERVED.test(name)
 
+const NOT_PRINTABLE = ({ path = [] }: { path?: PropertyKey[] | undefined }) =>
+  `Invalid value for field: ${path.join('.')}. Expected printable ASCII characters`
+
 // Values that are pasted often end with a line break.
 const Value = z
   .string()
   .trim()
   .max(MAX_VALUE)
   .regex(/^[\x20-\x7e]*$/, {
-    error: (issue) => `Invalid value for field: ${(issue.path ?? []).join('.')}. Expected printable ASCII characters`,
+    error: NOT_PRINTABLE,
   })
 
 const atMost = (max: number) => (record: Readonly<Record<string, unknown>>) => Object.keys(record).length <= max
@@ -138,7 +141,7 @@ const Auth = z.enum(['none', 'headers', 'oauth', 'client_credentials']).meta({
 
 const printable = (max: number) =>
   requiredText(max).refine((text) => /^[\x20-\x7e]+$/.test(text), {
-    error: (issue) => `Invalid value for field: ${(issue.path ?? []).join('.')}. Expected printable ASCII characters`,
+    error: NOT_PRINTABLE,
   })
 
 const oauth = {

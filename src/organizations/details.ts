@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { type Actor, isAdmin, permit } from '../auth/actor.ts'
+import { type Actor, isAdmin, ownOrganization, permit } from '../auth/actor.ts'
 import { audit, changesOf } from '../auth/audit.ts'
 import type { Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
@@ -15,12 +15,6 @@ const toOrganization = (
   { id, name, slug, createdAt }: { id: string; name: string; slug: string; createdAt: Date },
   role: Actor['role'],
 ): z.input<typeof Organization> => ({ id, name, slug, createdAt: createdAt.toISOString(), role })
-
-/** Returns the id of the caller's own organization. Throws 403 for any other, whether it exists or not. */
-export function ownOrganization(actor: Actor, id: string): string {
-  if (id !== actor.organizationId) throw forbidden()
-  return id
-}
 
 /** Returns the id of the caller's organization. Throws 403 for another one, and for callers who are no admin. */
 export const administered = (actor: Actor, id: string): string => permit(ownOrganization(actor, id), isAdmin(actor))

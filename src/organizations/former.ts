@@ -1,12 +1,12 @@
 import type { z } from 'zod'
 import { recordTakeOver } from '../agents/service.ts'
-import { type Actor, permit } from '../auth/actor.ts'
+import { type Actor, ownOrganization, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { toColumn } from '../auth/scopes.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { lockCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
-import { AppError, conflict, forbidden } from '../errors.ts'
+import { AppError, conflict } from '../errors.ts'
 import { type FormerMember, type FormerMemberId, KINDS, type OrganizationId } from './schema.ts'
 
 type Kind = (typeof KINDS)[number]
@@ -37,14 +37,12 @@ const thingsIn = (organizationId: string) =>
   )
 
 /** Returns the id of the caller's own organization. Throws 403 unless the caller is its owner. */
-export function ownOrganization(actor: Actor, id: string): string {
-  if (id !== actor.organizationId) throw forbidden()
-  return permit(id, actor.role === 'owner')
-}
+export const ownedOrganization = (actor: Actor, id: string): string =>
+  permit(ownOrganization(actor, id), actor.role === 'owner')
 
 /** GET /organizations/{id}/former-members: former members who still own objects. Owners only. */
 export async function listFormer(actor: Actor, { db }: Deps, { id }: z.output<typeof OrganizationId>) {
-  const organizationId = ownOrganization(actor, id)
+  const organizationId = ownedOrganization(actor, id)
   const rows = await db.$queryRaw<{ userId: string; kind: Kind; count: number | bigint }[]>(Prisma.sql`
     SELECT t."userId", t."kind", count(*) AS "count" FROM (${thingsIn(organizationId)}) t
     WHERE NOT EXISTS (
@@ -71,7 +69,7 @@ const MAX_THINGS = 1000
  * ones.
  */
 export async function listThings(actor: Actor, { db }: Deps, input: z.output<typeof FormerMemberId>) {
-  const organizationId = ownOrganization(actor, input.id)
+  const organizationId = ownedOrganization(actor, input.id)
   await checkFormer(db, organizationId, input.userId)
   type Row = { kind: Kind; id: string; name: string; createdAt: string | number | Date }
   const rows = await db.$queryRaw<Row[]>(Prisma.sql`
@@ -96,7 +94,7 @@ async function checkFormer(db: Db | Tx, organizationId: string, userId: string):
  * bound to their addresses. Throws 409 for a member.
  */
 export async function takeOver(actor: Actor, deps: Deps, input: z.output<typeof FormerMemberId>) {
-  const organizationId = ownOrganization(actor, input.id)
+  const organizationId = ownedOrganization(actor, input.id)
   const { userId: from } = input
   const now = deps.clock.now()
   const owner = { organizationId, ownerId: from }

@@ -10,8 +10,8 @@ import { newId, newSecret } from '../lib/id.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { tokenDigest } from '../lib/token.ts'
 import { publicAddress, type Settings } from '../settings.ts'
-import { administered, ownOrganization } from './details.ts'
-import { checkGrant } from './members.ts'
+import { administered } from './details.ts'
+import { checkGrantIn } from './members.ts'
 import type { CreateInvitation, Invitation, InvitationId, ListInvitations } from './schema.ts'
 
 /** Lifetime of an invitation (ms). */
@@ -52,12 +52,6 @@ export async function list(actor: Actor, { db, clock }: Deps, input: z.output<ty
   return { invitations: rows.map(toInvitation), nextCursor }
 }
 
-/** Checks that the caller may invite. Throws 403 as {@link checkGrant} does. */
-export function checkInvite(actor: Actor, { id, role }: Pick<z.output<typeof CreateInvitation>, 'id' | 'role'>): void {
-  ownOrganization(actor, id)
-  checkGrant(actor, role)
-}
-
 /** Returns the address of the page on which an invitation is accepted. */
 const addressOf = (settings: Settings, code: string): string => `${publicAddress(settings)}/app/accept#${code}`
 
@@ -66,7 +60,7 @@ const addressOf = (settings: Settings, code: string): string => `${publicAddress
  * answer contains the link, unless the link goes by mail only. Throws 409 for a member.
  */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateInvitation>) {
-  checkInvite(actor, input)
+  checkGrantIn(actor, input)
   const { clock, mail, sessionKey, settings } = deps
   const { role } = input
   const email = normalizeEmail(input.email)

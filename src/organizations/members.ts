@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { type Actor, isAdmin, permit } from '../auth/actor.ts'
+import { type Actor, isAdmin, ownOrganization, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { type Db, lockRows, type Role, rowLock, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
@@ -7,7 +7,6 @@ import { forbidden, invalidField, lacksScopes, notFound } from '../errors.ts'
 import { LIVE } from '../executions/engine/queue/cancel-marks.ts'
 import { normalizeEmail } from '../lib/email.ts'
 import { grantsToRevoke, revokeLater } from '../mcps/oauth/revocation.ts'
-import { ownOrganization } from './details.ts'
 import type { MemberId, OrganizationId, OrganizationMember, UpdateMember } from './schema.ts'
 import { findServices, keepAnOwner, listedMembers, removeMember } from './service.ts'
 
@@ -67,6 +66,12 @@ export function checkGrant(actor: Actor, role: Role): void {
   permit(actor, isAdmin(actor))
   if (role === 'owner' && actor.role !== 'owner') throw forbidden(OWNERS_ONLY)
   if (role !== 'member' && !actor.scopes.includes('*')) throw lacksScopes(['*'])
+}
+
+/** Throws 403 like {@link checkGrant}, and for an organization that is not the caller's. */
+export function checkGrantIn(actor: Actor, { id, role }: { id: string; role: Role }): void {
+  ownOrganization(actor, id)
+  checkGrant(actor, role)
 }
 
 /**

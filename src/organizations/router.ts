@@ -100,7 +100,7 @@ export const organizations = router({
       idempotent(
         ctx,
         input,
-        () => former.ownOrganization(ctx.actor, input.id),
+        () => former.ownedOrganization(ctx.actor, input.id),
         (deps) => former.takeOver(ctx.actor, deps, input),
       ),
     ),
@@ -119,7 +119,7 @@ export const organizations = router({
       idempotent(
         ctx,
         input,
-        () => invitations.checkInvite(ctx.actor, input),
+        () => members.checkGrantIn(ctx.actor, input),
         (deps) => invitations.create(ctx.actor, deps, input),
       ),
     ),
@@ -144,7 +144,7 @@ export const organizations = router({
       idempotent(
         ctx,
         input,
-        () => accounts.checkCreate(ctx.actor, input),
+        () => members.checkGrantIn(ctx.actor, input),
         (deps) => accounts.create(ctx.actor, deps, input),
       ),
     ),

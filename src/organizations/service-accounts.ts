@@ -8,8 +8,8 @@ import { createToken, expiryOf, scopesOf, toKey } from '../keys/service.ts'
 import { omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { MAX_ROWS, pageQuery, toPage } from '../lib/page.ts'
-import { administered, ownOrganization } from './details.ts'
-import { checkGrant, endMembership, tokensOf } from './members.ts'
+import { administered } from './details.ts'
+import { checkGrant, checkGrantIn, endMembership, tokensOf } from './members.ts'
 import type {
   CreateServiceAccount,
   CreateServiceKey,
@@ -54,18 +54,9 @@ export async function list(actor: Actor, { db }: Deps, { id }: z.output<typeof O
   return { serviceAccounts: (await read(db, administered(actor, id))).map(toAccount) }
 }
 
-/** Checks that the caller may create an account with a role. Throws 403. */
-export function checkCreate(
-  actor: Actor,
-  { id, role }: Pick<z.output<typeof CreateServiceAccount>, 'id' | 'role'>,
-): void {
-  ownOrganization(actor, id)
-  checkGrant(actor, role)
-}
-
-/** POST /organizations/{id}/service-accounts: a user who acts by keys alone. Throws 403 as {@link checkCreate} does. */
+/** POST /organizations/{id}/service-accounts: a user who acts by keys alone. Throws 403 as {@link checkGrantIn} does. */
 export async function create(actor: Actor, deps: Deps, input: z.output<typeof CreateServiceAccount>) {
-  checkCreate(actor, input)
+  checkGrantIn(actor, input)
   const { name, role } = input
   const { organizationId, userId: createdBy } = actor
   const now = deps.clock.now()

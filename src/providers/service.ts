@@ -1,11 +1,11 @@
 import type { z } from 'zod'
-import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
+import { type Actor, type Authorized, isAdmin, ownOrganization, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { dataKeyOf } from '../crypto/data-key.ts'
 import { seal } from '../crypto/envelope.ts'
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, conflict, forbidden, notFound } from '../errors.ts'
+import { badRequest, conflict, notFound } from '../errors.ts'
 import { addressesOf } from '../lib/net/addresses.ts'
 import { normalizeBaseAddress, type ProviderKind } from '../lib/net/base-address.ts'
 import { addressOf, placeOf, readName, type Sealed } from './records.ts'
@@ -34,11 +34,6 @@ const toProvider = ({ name, baseUrl, status, error, setAt, setBy }: Row): z.inpu
 })
 
 /** Throws 403 for another organization, whether it exists or not. */
-function ownOrganization({ organizationId }: Actor, orgId: string): string {
-  if (orgId !== organizationId) throw forbidden()
-  return organizationId
-}
-
 /** Finds providers that the caller may write: admins may. Throws 403 for others. */
 export async function findWritable(
   actor: Actor,

@@ -26,8 +26,8 @@ export type IsWanted = ((name: string) => boolean) | undefined
 type McpTools = Map<string, { tool: McpTool; calledAs: string; isTask: boolean }>
 
 /**
- * Lists the wanted tools within the limits on number and size, each name once. Also stops if the cursor does not advance, if a
- * page has nothing new, or if the server refuses to show a further one.
+ * Lists the wanted tools within the limits on number and size, each name once. Also stops if the cursor does not
+ * advance, if a page has nothing new, or if the server refuses to show a further one.
  */
 export async function listTools(client: Client, clean: Clean, signal: AbortSignal, isWanted?: IsWanted) {
   const tools: McpTools = new Map()
