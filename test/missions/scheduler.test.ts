@@ -7,23 +7,13 @@ import { resumeIn } from '../../src/missions/status.ts'
 import { stopClock } from '../support/clock.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { credentialsOf } from '../support/rest.ts'
+import { seeded } from '../support/seeded.ts'
 import { type MissionLab, type Other, startLab } from './lab.ts'
 
 const MINUTE = 60_000
 const HOUR = 60 * MINUTE
 const everyMinute = { type: 'cron', value: '* * * * *' } as const
 const hourly = { type: 'cron', value: '0 * * * *' } as const
-
-/** A pseudo-random number generator (mulberry32), so that failures can be repeated. */
-function seeded(seed: number): (below: number) => number {
-  let state = seed
-  return (below) => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) % below
-  }
-}
 
 /** Returns the runs of each mission by number, and checks that each exists once. */
 async function expectNumbered({ db }: MissionLab, ids: readonly string[], count: number): Promise<void> {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { graphql } from '../graphql/support.ts'
-import { APIS, callerAs, expectError, ok, onEachApi } from '../support/api.ts'
+import { APIS, callerAs, expectError, invalid, ok, onEachApi } from '../support/api.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { filePart, form, post } from '../support/multipart.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
@@ -622,7 +622,6 @@ describe('a foreign id looks like one that never existed', () => {
 
 describe('a missing or invalid value gives a 400 that names it', () => {
   const STATUS = 'Invalid status. Must be: standby, working, done, needs_attention, error'
-  const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
   const wrong: [procedure: string, message: string, input: Fields][] = [
     ...['', ' '].map((title): [string, string, Fields] => ['chats.create', 'Missing required field: title', { title }]),
     ...[null, '', ' '].map((title): [string, string, Fields] => [

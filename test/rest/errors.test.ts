@@ -5,7 +5,7 @@ import { connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { gzipSync } from 'node:zlib'
 import { afterEach, describe, expect, it } from 'vitest'
-import { APIS, apis, expectError, onEachApi } from '../support/api.ts'
+import { APIS, apis, expectError, invalid, missing, onEachApi } from '../support/api.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
@@ -21,8 +21,6 @@ const schemaOf = (name: string) => ({ schema: { type: 'object', properties: { [n
 const agentId: string = (await request(server, 'POST', '/api/v1/agents', { body: valid })).body.id
 const VISIBILITY = 'Invalid visibility value. Must be: private, organization, public, or unlisted'
 const STATUS = 'Invalid status. Must be: pending, running, completed, failed, cancelled'
-const missing = (field: string) => `Missing required field: ${field}`
-const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
 
 const BLANKS = [undefined, null, '', ' ', '\t\n\u00a0']
 

@@ -20,6 +20,7 @@ import { startModelServer } from '../support/model-server.ts'
 import { BOUNDARY, filePart, filesIn, form, post, upload } from '../support/multipart.ts'
 import { spawnServer } from '../support/process.ts'
 import { checkDocumented, credentialsOf, request } from '../support/rest.ts'
+import { seeded } from '../support/seeded.ts'
 import { startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
@@ -202,17 +203,6 @@ describe('the type of a file', () => {
     }
   })
 })
-
-/** A pseudo-random number generator (mulberry32), so that a failure can be repeated. */
-function seeded(seed: number): (below: number) => number {
-  let state = seed
-  return (below) => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) % below
-  }
-}
 
 const NASTY = [
   ...[

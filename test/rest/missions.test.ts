@@ -7,7 +7,7 @@ import { CreateMission } from '../../src/missions/schema.ts'
 import { create as createMission } from '../../src/missions/service.ts'
 import { removeMember } from '../../src/organizations/service.ts'
 import { graphql } from '../graphql/support.ts'
-import { APIS, apis, callerAt, expectError, ok, onEachApi } from '../support/api.ts'
+import { APIS, apis, callerAt, expectError, invalid, missing, ok, onEachApi } from '../support/api.ts'
 import { stopClock } from '../support/clock.ts'
 import { misfit } from '../support/model-replies.ts'
 import { startModelServer } from '../support/model-server.ts'
@@ -185,8 +185,6 @@ describe('POST /missions', () => {
     expect((await create({ agentId: foreign }, ben)).agentId).toBe(foreign)
   })
 
-  const missing = (field: string) => `Missing required field: ${field}`
-  const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
   const cron = (value: unknown, rest: Body = {}) => ({ schedule: { type: 'cron', value, ...rest } })
   const VISIBILITY = 'Invalid visibility value. Must be: private, organization, or public'
   type Bad = [message: string | RegExp, fields: Body]

@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { BUILT_IN_TOOLS } from '../../src/lib/built-in-tools.ts'
 import { CORE_SKILLS } from '../../src/skills/core.ts'
 import { graphql } from '../graphql/support.ts'
-import { APIS, apis, callerAs, expectError, ok, onEachApi } from '../support/api.ts'
+import { APIS, apis, callerAs, expectError, invalid, ok, onEachApi } from '../support/api.ts'
 import { planOf } from '../support/plan.ts'
 import { request, toFetch } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
@@ -126,7 +126,6 @@ describe('POST /skills', () => {
 })
 
 describe('a missing or invalid value gives a 400 that names it', () => {
-  const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
   const WRONG: [input: Fields, message: string][] = [
     ...['name', 'description', 'prompt'].flatMap((field): [Fields, string][] =>
       [null, '', ' \n'].map((value) => [{ [field]: value }, `Missing required field: ${field}`]),

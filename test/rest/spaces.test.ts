@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { graphql } from '../graphql/support.ts'
-import { APIS, apis, callerAs, expectError, ok, onEachApi } from '../support/api.ts'
+import { APIS, apis, callerAs, expectError, invalid, ok, onEachApi } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { type Answer, request, toFetch } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -308,7 +308,6 @@ describe('DELETE /spaces/{id}', () => {
 })
 
 describe('a missing or invalid value gives a 400 that names it', () => {
-  const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
   const wrong: [procedure: string, input: Fields, message: string][] = [
     ...[undefined, null, '', ' \t'].map((name): [string, Fields, string] => [
       'spaces.create',

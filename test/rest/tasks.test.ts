@@ -6,7 +6,7 @@ import { newId } from '../../src/lib/id.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { claim as claimTask, create as createTask, update as updateTask } from '../../src/tasks/service.ts'
 import { graphql } from '../graphql/support.ts'
-import { APIS, apis, callerAt, expectError, ok, onEachApi, procedures } from '../support/api.ts'
+import { APIS, apis, callerAt, expectError, invalid, missing, ok, onEachApi, procedures } from '../support/api.ts'
 import { createFolder } from '../support/folder.ts'
 import { misfit } from '../support/model-replies.ts'
 import { startModelServer } from '../support/model-server.ts'
@@ -86,8 +86,6 @@ const TRANSITION = (from: Status, to: Status) => `Invalid status transition: ${f
 const ASSIGNEE = 'Invalid assignTo. Must be an agent or user id of this organization'
 const STATUS = 'Invalid status. Must be: pending, in_progress, completed, cancelled'
 const PRIORITY = 'Invalid priority. Must be: low, medium, high, urgent'
-const missing = (field: string) => `Missing required field: ${field}`
-const invalid = (field: string, expected: string) => `Invalid value for field: ${field}. Expected ${expected}`
 
 describe('POST /tasks', () => {
   it('answers the new task, with the given fields and defaults for the rest', async () => {

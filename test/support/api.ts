@@ -121,6 +121,13 @@ export async function createAgent(server: Target, fields: object = {}): Promise<
 const BODY = ['error', 'message', 'code', 'detail', 'executionId', 'requestId', 'statusCode', 'statusMessage']
 const TRPC_DATA = [...BODY, 'errorCode', 'httpStatus', 'path']
 
+/** Returns the message of a 400 for a required field that is missing. */
+export const missing = (field: string): string => `Missing required field: ${field}`
+
+/** Returns the message of a 400 for a field whose value is not `expected`. */
+export const invalid = (field: string, expected: string): string =>
+  `Invalid value for field: ${field}. Expected ${expected}`
+
 /**
  * Checks an error against contract.md section 1 and contract-2.md section 1.1. Refuses any further field, on either
  * API.
