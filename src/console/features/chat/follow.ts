@@ -28,7 +28,7 @@ export const waitingKey = (chatId: string) => ['executions.list', 'waiting', cha
 /** Reads the waiting questions of a chat. Keeps earlier ones, whose runs may have begun and are not listed yet. */
 export async function readWaiting(
   chatId: string,
-  before: readonly WaitingQuestion[],
+  before: readonly WaitingQuestion[] = [],
   signal?: AbortSignal,
 ): Promise<readonly WaitingQuestion[]> {
   const { executions } = await callQuery('executions.list', { chatId, status: 'pending' }, signal)
