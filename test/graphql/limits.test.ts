@@ -57,6 +57,11 @@ describe('a query that asks for too much is refused before it runs', () => {
     expect(errors?.[0]?.extensions.code).toBe('LIMIT_EXCEEDED')
   })
 
+  test('brackets side by side are no nesting', async () => {
+    const text = `{ agents(first: 1) { nodes { ${'versions(first: 1) { totalCount } '.repeat(105)} } } }`
+    expect((await graphql(server, text)).errors).toBeUndefined()
+  })
+
   test('variables count, and a query with smaller variables passes', async () => {
     const text =
       'query ($first: Int) { agents(first: $first) { nodes { executions(first: 100) { nodes { message result } } } } }'

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders } from 'node:http'
-import { type AddressInfo, createServer as createTcpServer, type LookupFunction } from 'node:net'
+import { type AddressInfo, createServer as createTcpServer, isIP, type LookupFunction } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { isPublicAddress } from '../../src/lib/net/addresses.ts'
 import { createSafeFetch, type SafeFetchOptions } from '../../src/lib/net/safe-fetch.ts'
@@ -101,6 +101,13 @@ it.each(['1.1.1.1', '100.63.255.255', '172.32.0.1', '223.255.255.255', '2606:470
     expect(isPublicAddress(address)).toBe(true)
   },
 )
+
+it('no forbidden address is public, whichever network a connection would need', () => {
+  const found = FORBIDDEN_HOSTS.flatMap((host) => URL.parse(`http://${host}/`)?.hostname.replace(/^\[|\]$/g, '') ?? [])
+  const numeric = found.filter((host) => isIP(host))
+  expect(numeric.length).toBeGreaterThan(80)
+  expect(numeric.filter(isPublicAddress)).toEqual([])
+})
 
 it('the canary records a connection to loopback', async () => {
   await expect(get(`http://0x7f.1:${canary.port}/`, { isAllowed: () => true })).rejects.toThrow()
