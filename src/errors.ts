@@ -196,7 +196,9 @@ export const lacksScope = (scope: string) =>
 /** Returns the 404 for a row that does not exist or that the caller cannot see. */
 export const notFound = (
   resource: ResourceName,
-  detail = 'There is none with this id, or none that you can see. Check the id and the organization of the token.',
+  detail = resource === 'File'
+    ? 'The space has no file with this path. Capitals count: GET /spaces/{id}/files lists the paths.'
+    : 'There is none with this id, or none that you can see. Check the id and the organization of the token.',
 ) => new AppError(404, `${resource} not found`, { detail })
 
 /** Returns the 405 of a path that has other methods (contract-2.md section 1.4). */

@@ -18,7 +18,10 @@ const missionOver = (status: 'completed' | 'failed') =>
   conflict(status === 'completed' ? 'Mission is completed' : 'Mission has failed', {
     detail: 'The mission has ended. A PATCH with a new `schedule` starts it again.',
   })
-const missionNotPaused = () => conflict('Mission is not paused', { detail: 'Get the mission: it has its status.' })
+const missionNotPaused = () =>
+  conflict('Mission is not paused', {
+    detail: 'Only a paused mission can be resumed. To run this one now, use POST /missions/{id}/run.',
+  })
 
 /** Checks a status of a PATCH before the PATCH writes anything. Throws 400 and 409. */
 export function checkMove(from: MissionRow['status'], to: MissionRow['status']): void {

@@ -74,7 +74,9 @@ describe('a file of a space', () => {
     expect(await counters(id)).toEqual({ fileCount: 1, fileBytes: 5 })
     expect((await on(api, 'files.delete', { id, path }, boss)).status).toBe(200)
     for (const procedure of ['files.get', 'files.delete']) {
-      expectError(await on(api, procedure, { id, path }), 404, 'File not found')
+      const answer = await on(api, procedure, { id, path })
+      expectError(answer, 404, 'File not found')
+      if (api === 'REST') expect(answer.body.detail).toMatch(/^The space has no file with this path\./)
     }
     expect(await counters(id)).toEqual({ fileCount: 0, fileBytes: 0 })
     const events = await server.service.deps.db.auditEvent.findMany({ where: { target: `${id}/${path}` } })
