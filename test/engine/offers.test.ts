@@ -251,6 +251,17 @@ describe('the input of a call', () => {
       { a: '', b: '', c: 'None' },
       { a: null, b: null, c: null },
     ],
+    // As fastapi-mcp writes optional fields.
+    [
+      'leaves out null and empty texts where a type beside the alternatives excludes null',
+      {
+        a: { ...nullable({ type: 'number' }), type: 'number' },
+        b: { ...nullable({ ...text, format: 'date' }), type: 'string' },
+        c: { ...nullable(integer), type: 'number' },
+      },
+      { a: null, b: '', c: '7' },
+      { c: 7 },
+    ],
     [
       'leaves out a word for null that is neither in the format nor in the enum',
       { a: { ...text, format: 'date-time' }, b: { enum: ['x', 'y'] }, c: { ...text, format: 'uuid' } },
@@ -268,6 +279,19 @@ describe('the input of a call', () => {
       { a: null, b: null, c: null },
     ],
     ['null of a required property', { need: text }, { need: null }],
+    [
+      'null where a type beside the alternatives admits it',
+      {
+        a: { ...nullable(text), type: ['string', 'null'] },
+        b: { type: 'number', nullable: true, anyOf: [integer] },
+        c: {
+          type: 'object',
+          properties: { n: { ...nullable(integer), description: 'x' } },
+          anyOf: [{ required: ['n'] }, {}],
+        },
+      },
+      { a: null, b: null, c: { n: null } },
+    ],
     [
       'texts where the schema admits texts',
       { a: text, b: { anyOf: [list, text] }, c: {}, d: { type: 'any' } },

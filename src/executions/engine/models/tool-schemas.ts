@@ -256,7 +256,7 @@ function targetOf(root: Fields, ref: string): unknown {
 /** A form that a value may have. `types`: the types of JSON Schema that it admits; null for any. */
 export type Alternative = { node: Fields; types: ReadonlySet<string> | null }
 
-/** Returns the forms that a node of a schema admits: its alternatives, and itself if it states a type. */
+/** Returns the forms that a node of a schema admits: its alternatives, and itself for the properties and items it states. */
 export function alternativesOf(schema: unknown, root: Fields): Alternative[] {
   return alternativesIn(schema, { root, unrolled: 0, depth: 0, refs: [], count: { nodes: 0 } })
 }
@@ -267,8 +267,22 @@ function alternativesIn(given: unknown, context: Context): Alternative[] {
   const types = admittedTypes(node)
   const branches = [node.anyOf, node.oneOf].flatMap((list) => (Array.isArray(list) ? list : []))
   const inner = branches.flatMap((branch) => alternativesIn(branch, { ...context, refs }))
-  if (!inner.length) return [{ node, types }]
-  return [...(types ? [{ node, types }] : []), ...inner.map((one) => ({ ...one, types: one.types ?? types }))]
+  // Some servers state a type beside alternatives, as fastapi-mcp does, which excludes the null among them.
+  const fitting = inner.map((one) => ({ ...one, types: commonTypes(one.types, types) })).filter(isPossible)
+  if (!types || !fitting.length) return fitting.length ? fitting : [{ node, types }]
+  const own = ['object', 'array', ...(node.nullable === true ? ['null'] : [])].filter((type) => types.has(type))
+  return [...(own.length ? [{ node, types: new Set(own) }] : []), ...fitting]
+}
+
+const isPossible = ({ types }: Alternative): boolean => types?.size !== 0
+
+/** Returns the types that two schemas admit together; null for any. */
+function commonTypes(one: ReadonlySet<string> | null, other: ReadonlySet<string> | null): ReadonlySet<string> | null {
+  if (!one || !other) return one ?? other
+  const includes = (types: ReadonlySet<string>, type: string) =>
+    types.has(type) || (type === 'integer' && types.has('number'))
+  const pairs = [[one, other] as const, [other, one] as const]
+  return new Set(pairs.flatMap(([some, others]) => [...some].filter((type) => includes(others, type))))
 }
 
 /** Returns the types that a node itself admits; null for any. */
