@@ -150,7 +150,7 @@ function unknownCommand(positionals: string[]): UsageError {
 export function readArguments(argv: string[]): Invocation | null {
   const { values, positionals } = parse(argv)
   const { json = false, help, ...options } = values
-  if (help) return null
+  if (help || positionals[0] === 'help') return null
   const command = COMMANDS.find(({ usage }) => wordsOf(usage).every((word, index) => word === positionals[index]))
   if (!command) throw unknownCommand(positionals)
   const { usage } = command

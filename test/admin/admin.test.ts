@@ -464,8 +464,8 @@ test.each([
   expect(err).not.toContain('\n')
 })
 
-test('--help lists every command', async () => {
-  const { code, out } = await run('--help')
+test.each([[['--help']], [['help']], [['help', 'token']]])('%j lists every command', async (argv) => {
+  const { code, out } = await run(...argv)
   expect(code).toBe(0)
   for (const usage of [
     'org create NAME',
