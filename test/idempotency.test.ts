@@ -921,7 +921,7 @@ describe('a request in progress outside a transaction', () => {
     expect(await begin(set('nobody'))).toEqual({ by: 'the second' })
   })
 
-  test("that has stored its answer is done, even if the commit's acknowledgement was lost", async () => {
+  test('a request that has stored its answer is done, even if its acknowledgement was lost', async () => {
     const { deps } = lab.server.service
     const idempotency = { key: newKey(), method: 'POST', path: '/', replayed: false }
     const begin = (name: string) =>

@@ -41,8 +41,8 @@ function giveUp(path: string, body: object): () => Promise<void> {
   }
 }
 
-describe('with onDisconnect=cancel the end of a connection cancels the run and the model request', () => {
-  test('if it is a stream', async () => {
+describe('with onDisconnect=cancel', () => {
+  test('onDisconnect=cancel cancels the run and the model request at the end of its stream', async () => {
     const asked = script({ tokens: ['one '], end: 'hang' })
     const body = { message: 'Hello', stream: true }
     const stream = await openStream(lab.server, execute('?onDisconnect=cancel'), { method: 'POST', body })
@@ -56,7 +56,7 @@ describe('with onDisconnect=cancel the end of a connection cancels the run and t
     expect(await violations(lab.db)).toEqual([])
   })
 
-  test('if it waits for the answer', async () => {
+  test('onDisconnect=cancel cancels a run whose caller waits for the answer', async () => {
     const asked = script({ end: 'hang' })
     const leave = giveUp(execute('?onDisconnect=cancel'), { message: 'Hello' })
     const { aborted } = await asked
@@ -67,7 +67,7 @@ describe('with onDisconnect=cancel the end of a connection cancels the run and t
   })
 
   for (const stream of [true, false]) {
-    test(`while the run waits for its session (${stream ? 'stream' : 'answer'})`, async () => {
+    test(`onDisconnect=cancel cancels a run that waits for its session (${stream ? 'stream' : 'answer'})`, async () => {
       lab.model.script({ tokens: ['one '], end: 'hang' })
       const asked = lab.model.requests.length
       const { sessionId, id } = await lab.run()
@@ -89,7 +89,7 @@ describe('with onDisconnect=cancel the end of a connection cancels the run and t
     return () => stream.close()
   }
 
-  test('if the body asks for it', async () => {
+  test('onDisconnect=cancel cancels the run if the body asks for it', async () => {
     const asked = script({ end: 'hang' })
     const leave = giveUp(execute(), { message: 'Hello', onDisconnect: 'cancel' })
     const { aborted } = await asked
@@ -97,7 +97,7 @@ describe('with onDisconnect=cancel the end of a connection cancels the run and t
     await aborted
   })
 
-  test('unless another reader follows the run', async () => {
+  test('onDisconnect=cancel leaves a run alone that another reader follows', async () => {
     const resume = Promise.withResolvers<void>()
     lab.model.script({ tokens: ['one ', resume.promise, 'two'] })
     const body = { message: 'Hello', stream: true }
@@ -112,7 +112,7 @@ describe('with onDisconnect=cancel the end of a connection cancels the run and t
   })
 })
 
-describe('without onDisconnect the end of a connection leaves the run alone', () => {
+describe('without onDisconnect', () => {
   test('without onDisconnect the end of a connection leaves the run alone if it is a stream', async () => {
     const resume = Promise.withResolvers<void>()
     const asked = script({ tokens: ['one ', resume.promise, 'two'] })
@@ -126,7 +126,7 @@ describe('without onDisconnect the end of a connection leaves the run alone', ()
     expect(await latestRun()).toMatchObject({ status: 'completed', result: 'one two' })
   })
 
-  test('if it waits for the answer', async () => {
+  test('without onDisconnect a lost caller that waits for the answer leaves the run alone', async () => {
     const resume = Promise.withResolvers<void>()
     const asked = script({ tokens: ['one ', resume.promise, 'two'] })
     const leave = giveUp(execute(), { message: 'Hello' })
@@ -161,7 +161,7 @@ describe('open streams end within 5 s', () => {
   }
 
   // Simulates an acceptance at the very moment of the membership's end, which marks existing runs.
-  test('when the membership is deleted, and an unmarked run is cancelled', async () => {
+  test('open streams end when the membership is deleted, and an unmarked run is cancelled', async () => {
     const { member, closed, other, id } = await watched()
     const { organizationId, userId } = member
     await lab.db.membership.deleteMany({ where: { organizationId, userId } })

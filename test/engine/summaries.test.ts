@@ -264,7 +264,7 @@ describe('a summary', () => {
     ['an error of the provider', { error: { status: 500, message: 'secret words' } }],
     ['an empty answer', { tokens: [] }],
     ['a broken connection', { tokens: 'Half', end: 'drop' as const }],
-  ])('that fails with %s leaves the oldest turns out with a warning, until the next run', async (_, reply) => {
+  ])('a summary that fails with %s leaves the oldest turns out of one run, with a warning', async (_, reply) => {
     const { say, turns, listed } = await chat()
     await turns(1, 4)
     lab.model.script(reply)

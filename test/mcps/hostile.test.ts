@@ -330,7 +330,7 @@ describe('a call', () => {
           .writeHead(200, SSE_TYPE)
           .end(`data:${json.replace('"result":', '\r\ndata:"result":\r\ndata: ')}\r\n\r\n`),
     ],
-  ])('with the answer %s of 50,000 values is an error result, unless the values stand in a text', async (_, say) => {
+  ])('an answer %s of 50,000 values is an error result, unless the values stand in a text', async (_, say) => {
     const called = async (result: string) => {
       hostile.answer = calling(['a'], (response, message) =>
         say(response, envelope(message, 0).replace(/0}$/, `${result}}`)),

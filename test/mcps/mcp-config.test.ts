@@ -111,7 +111,7 @@ describe('a program that does not exist', () => {
     ],
     ['is not at its path', { command: '/nowhere/server' }, '/nowhere/server is no executable file'],
     ['is a folder', { command: '/tmp' }, '/tmp is no executable file'],
-  ])('because it %s stops the start, and names the entry and the remedy', (_, entry, message) => {
+  ])('a program that is missing because it %s stops the start with the entry and the remedy', (_, entry, message) => {
     expect(create(entry)).toThrow(SettingsError)
     expect(create(entry)).toThrow(`MCP_CONFIG: mcpServers.github.command: `)
     expect(create(entry)).toThrow(message)

@@ -155,7 +155,7 @@ describe('the conformance tests', () => {
     expect(failed(failures, (name) => LEFT_OUT.test(name))).toEqual({})
   })
 
-  it('of 2026-07-28 pass at /mcp if they need no fixtures or are about tasks', async () => {
+  it('the tests of 2026-07-28 pass at /mcp if they need no fixtures or are about tasks', async () => {
     await addTaskTools()
     const failures = await conform(real, '2026-07-28')
     for (const scenario of WITHOUT_FIXTURES) expect(failures[scenario], scenario).toEqual([])

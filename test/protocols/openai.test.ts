@@ -1099,7 +1099,7 @@ describe('function tools of the client', () => {
     expect((await clientOf(ben).chat.completions.create({ model: agent, messages })).id).not.toContain(id)
   })
 
-  it('without ids, continue a waiting run although 20 newer ones have the same question', async () => {
+  it('results without ids continue a waiting run, also beside 20 newer ones of the same question', async () => {
     const messages: OpenAI.Chat.ChatCompletionMessageParam[] = [user('Weather, as always?')]
     const complete = async () => {
       const body = { model: agent, functions: [TOOL.function], messages }
