@@ -920,6 +920,24 @@ it.each<[string, object, (message: Message, result: object) => string]>([
   expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Old', isError: false })
 })
 
+it('a server of the older transport that refuses to list its tools is quoted', async () => {
+  let stream: ServerResponse
+  otherwise = ({ message, method, path }, response) => {
+    if (method === 'GET') stream = response.writeHead(200, SSE_TYPE)
+    if (method === 'GET') stream.write('event: endpoint\ndata: /messages\n\n')
+    else response.writeHead(path === '/messages' ? 202 : 405).end()
+    if (path !== '/messages' || message?.id === undefined) return true
+    const error = { code: 1, message: 'The vault is sealed' }
+    const answer =
+      message.method === 'tools/list' ? { error } : { result: { ...GREETING, protocolVersion: '2024-11-05' } }
+    stream.write(`data: ${JSON.stringify({ jsonrpc: '2.0', id: message.id, ...answer })}\n\n`)
+    return true
+  }
+  await expect(using(async ({ tools }) => tools)).rejects.toMatchObject({
+    messageForPeople: 'it answered with the error 1: The vault is sealed',
+  })
+})
+
 it.each<[string, number, string]>([
   ['403', 403, ''],
   ['500', 500, 'Internal Server Error'],

@@ -87,7 +87,7 @@ export async function connectMcp(connection: Connection, signal: AbortSignal): P
       signal.throwIfAborted()
       throwNeeded(seen)
       // If the server supports neither transport, the error of the configured one is more informative.
-      const isOther = variant.transport !== connection.transport
+      const isOther = variant.transport !== connection.transport && !isServerError(error)
       if (!failure || !isOther) failure = until.aborted ? tooSlow() : unreachable(error, seen, clean)
       if (until.aborted) break
       left = variantsAfter(error, variant, others, options.url)
