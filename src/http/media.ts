@@ -10,6 +10,7 @@ import { MAX_FILE_BYTES } from '../files/schema.ts'
 import { fileTooLarge } from '../files/service.ts'
 import { type IdempotencyKey, idempotent, idempotentLease, namesNothing } from '../idempotency.ts'
 import { onceDone } from '../lib/once.ts'
+import { percentDecoded } from '../lib/text.ts'
 import { MediaCreated, PICTURES } from '../media/schema.ts'
 import * as service from '../media/service.ts'
 import type { Range } from '../media/storage.ts'
@@ -106,7 +107,7 @@ async function receiveForm<Received>(
     stream.on('error', () => {})
     if (field !== 'file') return void stream.resume()
     if (received) return void form.destroy(invalidField('file', 'one file', 'Send one file for each request.'))
-    received = take(stream, decodeWords(name ?? ''))
+    received = take(stream, decodeName(name ?? ''))
     // An invalid file ends the reading of the form.
     received.catch((error) => form.destroy(error))
   })
@@ -120,6 +121,11 @@ async function receiveForm<Received>(
   if (!received) throw badRequest('Missing required field: file')
   return received
 }
+
+/** A name in percent-encoding alone (RFC 7578), as Python's aiohttp writes each: without other marks than these. */
+const ENCODED = /^(?:[\w.~-]|%[0-9a-f]{2})+$/i
+
+const decodeName = (name: string): string => (ENCODED.test(name) ? percentDecoded(name) : decodeWords(name))
 
 /**
  * Decodes the encoded words of a file name (RFC 2047). Java's and .NET's clients send them as `filename`, before a

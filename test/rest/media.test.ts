@@ -324,6 +324,9 @@ describe('a file name', () => {
       '.gitignore',
       'ß–€.md',
       '=?utf-8?B?.txt',
+      '100%25 done.txt',
+      '90%zz.txt',
+      '%ff.txt',
     ]) {
       const media = await uploaded('x', name)
       expect(media.name).toBe(name)
@@ -334,10 +337,12 @@ describe('a file name', () => {
   })
 })
 
-it('a name in encoded words, or with accents apart, is read and offered in two forms', async () => {
+it('an encoded name, or one with accents apart, is read and offered in two forms', async () => {
   for (const [given, name] of [
     ['=?UTF-8?Q?r=C3=A9sum=C3=A9_2.txt?=', 'résumé 2.txt'],
     ['=?utf-8?B?csOpc3Vtw6k=?= =?utf-8?B?IDIudHh0?=', 'résumé 2.txt'],
+    // As aiohttp writes it.
+    ['r%C3%A9sum%C3%A9%202.txt', 'résumé 2.txt'],
     // As macOS writes it.
     ['résumé 2.txt'.normalize('NFD'), 'résumé 2.txt'],
   ] as const) {
