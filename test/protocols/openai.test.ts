@@ -862,6 +862,7 @@ describe('function tools of the client', () => {
       expect(messages[0]?.content).toBe('You are Ada.\n\nYou refund.')
       expect(offered).toMatchObject([{ function: { name: 'client__refund' } }])
       expect(messages.slice(1).map(({ role }) => role)).toEqual(['user', 'assistant', 'tool'])
+      expect(messages.at(-1)?.content).toBe('Done')
       await ask('You say goodbye.')
       expect(results.at(-1)).toBe('Refunded.')
       expect(model.requests.at(-1)?.body.tools).toBeUndefined()

@@ -76,7 +76,8 @@ async function make(
 ): Promise<MessageData | null> {
   const { step } = whole
   const tool = toolOf(input, call)
-  const refused = isFinished(whole, call) ? refusal(call, tool, input) : unfinished(whole)
+  // The client made a call that has a result, and may offer its tool no longer.
+  const refused = call.given ? null : isFinished(whole, call) ? refusal(call, tool, input) : unfinished(whole)
   if (!refused && tool?.isClients && !call.given) {
     leave(call)
     return null
