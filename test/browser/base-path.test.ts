@@ -64,7 +64,7 @@ async function connect(server: TestServer, model: ModelServer, page: Page): Prom
   model.script({ toolCalls: [{ id: 'call', name: 'connect_to_Guarded', input: {} }] }, { tokens: 'Connected.' })
   await page.goto(`${PREFIX}/app?agent=${agentId}`)
   await sendMessage(page, 'Look')
-  await page.getByText('This run waits until you connect').waitFor()
+  await page.getByRole('log').getByText('This run waits until you connect').waitFor()
   const chat = page.url()
   await page.getByRole('button', { name: 'Connect', exact: true }).click()
   await expect.poll(() => lastAnswer(page)).toContain('Connected.')
