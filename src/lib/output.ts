@@ -41,6 +41,8 @@ function isDeep(schema: unknown, left = MAX_DEPTH): boolean {
 }
 
 let ajv: Ajv2020 | undefined
+/** Number of schemas that it has compiled. */
+let uses = 0
 /**
  * Loads the validator on first use, because most installations never need it. Compiles the schema of schemas at once,
  * because the first caller's time limit could end in the middle of that.
@@ -52,10 +54,12 @@ function validator(): Ajv2020 {
   const options = { allErrors: true, strict: false, validateFormats: false, inlineRefs: false, logger: false } as const
   const fresh = new package_.Ajv2020(options)
   fresh.validateSchema({})
+  uses = 0
   ajv = fresh
   return ajv
 }
 
+/** Maximum number of kept validators, and of schemas that one validator compiles: it keeps parts of each for ever. */
 const MAX_COMPILED = 100
 const compiled = new LRUCache<string, ValidateFunction>({ max: MAX_COMPILED })
 
@@ -72,6 +76,7 @@ function compile({ $schema: _, ...schema }: Fields): ValidateFunction {
 
 /** Compiles a copy of a schema, which the validator would otherwise keep, since it identifies schemas by object. */
 function compileCopy(copy: Fields): ValidateFunction {
+  if (++uses > MAX_COMPILED) ajv = undefined
   let current = validator()
   // A validator that was interrupted may be broken for every later schema.
   const renew = () => {

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { syncBuiltinESMExports } from 'node:module'
+import { setFlagsFromString } from 'node:v8'
 import vm from 'node:vm'
 import { describe, expect, test } from 'vitest'
 import { createFenceFilter } from '../../src/executions/engine/models/code-fence.ts'
@@ -335,6 +336,23 @@ test('a schema that takes too long to compile is refused, and breaks no later on
     }
     expect(another.NewOutput.safeParse({ schema: { title: 'After a slow start' } }).error).toBeUndefined()
   }
+})
+
+test('schemas that have been used take no memory for ever', () => {
+  setFlagsFromString('--expose-gc')
+  const collect = vm.runInNewContext('gc')
+  let made = 0
+  const use = (count: number) => {
+    for (const end = made + count; made < end; made++) {
+      const patterns = Array.from({ length: 20 }, (_, index) => [`p${index}`, { pattern: `${made}.${index}` }])
+      NewOutput.parse({ schema: { properties: Object.fromEntries(patterns) } })
+    }
+    collect()
+    return process.memoryUsage().heapUsed
+  }
+  // The latest hundred are kept.
+  const before = use(200)
+  expect((use(300) - before) / 300).toBeLessThan(10_000)
 })
 
 test('a schema is strict when every property is required and no other is allowed', () => {
