@@ -438,6 +438,8 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.waitForURL('**/app/chats/*')
     await composer(page).fill('Next')
     await page.unrouteAll({ behavior: 'wait' })
+    // Its request would take the scripted answer of the next test.
+    await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
     await leave(page)
   })
 
