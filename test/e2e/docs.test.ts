@@ -45,7 +45,9 @@ const range = (from: number, to: number) => Array.from({ length: to - from + 1 }
 test('the image and the systemd unit start the service with the flags of `npm start`', () => {
   const { scripts } = JSON.parse(read('package.json'))
   const [command] = read('Dockerfile').match(/(?<=^CMD ).*/gm) ?? []
-  expect(JSON.parse(command ?? '[]')).toEqual(scripts.start.split(' '))
+  const [node, ofContainer, ...rest] = JSON.parse(command ?? '[]')
+  expect([node, ...rest]).toEqual(scripts.start.split(' '))
+  expect(ofContainer).toBe('--max-old-space-size-percentage=45')
   expect(scripts.compile.replace('.config/compile.ts', 'src/main.js')).toBe(scripts.start)
   expect(read('docs', 'guides', 'operating.md')).toContain(
     `\nExecStart=/opt/muster/node_modules/.bin/${scripts.start}\n`,
