@@ -161,6 +161,8 @@ const isNested = (value: unknown, left: number): boolean =>
   value !== null &&
   (left === 0 || Object.values(value).some((inner) => isNested(inner, left - 1)))
 
+const TOO_SLOW = 'the check of the answer took too long'
+
 /** Parses an answer and checks it against the schema of the output. */
 export function parseAnswer({ schema }: Output, answer: string): Parsed {
   let value: unknown
@@ -178,14 +180,14 @@ export function parseAnswer({ schema }: Output, answer: string): Parsed {
     if (runInTime(PATIENCE, () => validate(plain))) return { value, problem: null }
     return { problem: (validate.errors ?? []).slice(0, MAX_MISFITS).map(describe).join('; ') }
   } catch (error) {
-    return { problem: isOutOfTime(error) ? 'the check of the answer took too long' : 'the schema cannot be checked' }
+    return { problem: isOutOfTime(error) ? TOO_SLOW : 'the schema cannot be checked' }
   }
 }
 
 /**
  * Finds the JSON of an answer that has other text around it: in a code fence, or between the first and the last
  * bracket. Also looks into a JSON text, and into an object or a list around the value alone. Returns null if none fits
- * the schema.
+ * the schema, or if a check takes too long.
  */
 export function findAnswer(output: Output, answer: string): string | null {
   const fence = answer.indexOf('\n', answer.indexOf('```'))
@@ -194,7 +196,14 @@ export function findAnswer(output: Output, answer: string): string | null {
   const end = Math.max(answer.lastIndexOf('}'), answer.lastIndexOf(']'))
   const candidates = [fenced, begin === -1 ? undefined : answer.slice(begin, end + 1), answer]
   const inner = candidates.map((json) => json && innerOf(json))
-  return [...candidates, ...inner].find((json) => json && parseAnswer(output, json).problem === null)?.trim() ?? null
+  for (const json of new Set([...candidates, ...inner])) {
+    if (!json) continue
+    const { problem } = parseAnswer(output, json)
+    if (problem === null) return json.trim()
+    // Each further check would block the process as long.
+    if (problem === TOO_SLOW) break
+  }
+  return null
 }
 
 /** Returns the JSON inside a JSON text, or inside an object or a list of one value; undefined for any other. */

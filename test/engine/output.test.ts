@@ -5,7 +5,7 @@ import vm from 'node:vm'
 import { describe, expect, test } from 'vitest'
 import { createFenceFilter } from '../../src/executions/engine/models/code-fence.ts'
 import { sampleOf } from '../../src/executions/engine/models/sample.ts'
-import { isStrict, NewOutput, parseAnswer } from '../../src/lib/output.ts'
+import { findAnswer, isStrict, NewOutput, parseAnswer } from '../../src/lib/output.ts'
 import { callerAt, createAgent } from '../support/api.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { request } from '../support/rest.ts'
@@ -302,6 +302,26 @@ describe('a schema is refused', () => {
 test('a pattern that takes forever fails the check instead of blocking the server', () => {
   const given = { schema: { type: 'string', pattern: '^(a+)+$' } }
   expect(parseAnswer(given, JSON.stringify(`${'a'.repeat(40)}!`)).problem).toContain('too long')
+})
+
+test('an answer whose check takes too long is not looked for in its parts', () => {
+  const given = { schema: { type: 'string', pattern: '^(a+)+$' } }
+  const answer = JSON.stringify(`${'a'.repeat(40)}!`)
+  parseAnswer(given, '"a"')
+  const { runInNewContext } = vm
+  let checks = 0
+  vm.runInNewContext = (...args) => {
+    checks++
+    return runInNewContext(...args)
+  }
+  syncBuiltinESMExports()
+  try {
+    expect(findAnswer(given, `\`\`\`json\n${answer}\n\`\`\`\n[${answer}]`)).toBeNull()
+  } finally {
+    vm.runInNewContext = runInNewContext
+    syncBuiltinESMExports()
+  }
+  expect(checks).toBe(1)
 })
 
 test('an answer that is nested too deep does not fit', async () => {
