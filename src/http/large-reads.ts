@@ -25,8 +25,8 @@ export type LargeReads = {
 export function createLargeReads({ MAX_UNSENT_BYTES }: Pick<Settings, 'MAX_UNSENT_BYTES'>): LargeReads {
   const groups = new Map<string, Group>()
 
-  function fits({ answers }: Group, res: ServerResponse, size: number): boolean {
-    if (!answers.size || answers.has(res)) return true
+  function fits({ answers }: Group, size: number): boolean {
+    if (!answers.size) return true
     return answers.values().reduce((total, each) => total + each, size) <= MAX_UNSENT_BYTES * TOKEN_SHARE
   }
 
@@ -38,10 +38,15 @@ export function createLargeReads({ MAX_UNSENT_BYTES }: Pick<Settings, 'MAX_UNSEN
 
   function leave(key: string, group: Group, res: ServerResponse): void {
     group.answers.delete(res)
-    for (let [next] = group.waiting; next && fits(group, next.res, next.size); [next] = group.waiting) {
-      group.waiting.shift()
-      add(key, group, next.res, next.size)
-      next.begin()
+    for (let [next] = group.waiting; next && fits(group, next.size); [next] = group.waiting) {
+      const { res } = next
+      // The reads of a batch share a response, which closes after all of them.
+      const together = Map.groupBy(group.waiting, (each) => each.res === res)
+      group.waiting = together.get(false) ?? []
+      for (const { size, begin } of together.get(true) ?? []) {
+        add(key, group, res, size)
+        begin()
+      }
     }
     if (!group.answers.size) groups.delete(key)
   }
@@ -52,7 +57,7 @@ export function createLargeReads({ MAX_UNSENT_BYTES }: Pick<Settings, 'MAX_UNSEN
     const [key] = groupsOf(actor)
     const group: Group = groups.get(key) ?? { answers: new Map(), waiting: [] }
     groups.set(key, group)
-    if (group.answers.has(res) || (!group.waiting.length && fits(group, res, size))) {
+    if (group.answers.has(res) || (!group.waiting.length && fits(group, size))) {
       add(key, group, res, size)
       return null
     }

@@ -1,4 +1,9 @@
+import { EventEmitter } from 'node:events'
+import type { ServerResponse } from 'node:http'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
+import type { Actor } from '../../src/auth/actor.ts'
+import { createLargeReads } from '../../src/http/large-reads.ts'
 import { ok } from '../support/api.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -38,4 +43,24 @@ test('large reads of a token wait for each other, and delay no small or foreign 
   leaving.socket.destroy()
   first.socket.destroy()
   for (const length of await Promise.all(waiting)) expect(length).toBeGreaterThan(result.length)
+})
+
+test('the reads of a batch do not wait for a response that waits for theirs', async () => {
+  const reads = createLargeReads({ MAX_UNSENT_BYTES: 1_000_000 })
+  const caller = { tokenId: 't', userId: 'u', organizationId: 'o' } as Actor
+  const [first, batch, other] = Array.from({ length: 3 }, () => new EventEmitter() as ServerResponse)
+  const done: string[] = []
+  const read = async (name: string, res: ServerResponse) => {
+    await reads.read(caller, res, async () => ({ data: 'x'.repeat(300_000) }))
+    done.push(name)
+  }
+  const all = [read('first', first!), read('one', batch!), read('other', other!), read('two', batch!)]
+  await nextTurn()
+  expect(done).toEqual(['first'])
+  first!.emit('close')
+  await nextTurn()
+  expect(done).toEqual(['first', 'one', 'two'])
+  batch!.emit('close')
+  await Promise.all(all)
+  expect(done.at(-1)).toBe('other')
 })
