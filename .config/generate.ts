@@ -62,8 +62,8 @@ async function unpackCompiler(folder: string): Promise<void> {
 }
 
 /**
- * Removes the characters beyond Latin-1 from a generated module, which has them in comments alone. With a single one, V8
- * keeps two bytes for each character of the text.
+ * Removes the characters beyond Latin-1 from a generated module, which has them in comments alone. With a single one,
+ * V8 keeps two bytes for each character of the text.
  */
 const withoutSymbols = (text: string): string => text.replace(/[^\0-\xff]/g, '')
 

@@ -37,8 +37,8 @@ const browserTimeouts = { testTimeout: 240_000, hookTimeout: 240_000, expect: { 
 
 /**
  * Tests that `npm test` leaves out beside the browser's and those on PostgreSQL, because they take over a third of the
- * time: they start servers and programs in processes of their own and kill many of them, move megabytes, wait for a time
- * of trouble, or are suites of conformance tests.
+ * time: they start servers and programs in processes of their own and kill many of them, move megabytes, wait for a
+ * time of trouble, or are suites of conformance tests.
  */
 const LONG = [
   'test/{admin,e2e}/*.test.ts',

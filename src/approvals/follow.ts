@@ -18,8 +18,8 @@ const DAY = 24 * 60 * 60 * 1000
 
 /**
  * GET /approvals/events (contract-2.md section 1.19): follows the approvals that the caller can see. Yields those that
- * are created, decided or expired from now on, of one run if `executionId` names it. Ends with the signal. Throws 404 for
- * a run that the caller cannot reach.
+ * are created, decided or expired from now on, of one run if `executionId` names it. Ends with the signal. Throws 404
+ * for a run that the caller cannot reach.
  */
 export async function follow(
   actor: Actor,

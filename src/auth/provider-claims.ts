@@ -51,8 +51,8 @@ export function claimOf(claims: Claims, name: string): unknown {
 }
 
 /**
- * Returns whether a claim is only named, and has to be fetched elsewhere (OpenID Connect Core, 5.6.2). Microsoft does so
- * with the groups of a person who has more than 200.
+ * Returns whether a claim is only named, and has to be fetched elsewhere (OpenID Connect Core, 5.6.2). Microsoft does
+ * so with the groups of a person who has more than 200.
  */
 export function isElsewhere({ _claim_names: names }: Claims, name: string): boolean {
   const has = (key: string) => typeof names === 'object' && names !== null && Object.hasOwn(names, key)

@@ -4,8 +4,8 @@ import type { Edge } from '../executions/engine/events/events.ts'
 export type Run = Edge & { seq: number; isOver: boolean }
 
 /**
- * Position of a subscriber in the order in which runs were accepted. All runs of the chat up to the newest named one have
- * been sent, the named ones up to a number. Its text is `<executionId>:<seq>`: the latest event first, then each
+ * Position of a subscriber in the order in which runs were accepted. All runs of the chat up to the newest named one
+ * have been sent, the named ones up to a number. Its text is `<executionId>:<seq>`: the latest event first, then each
  * other active run and the newest.
  */
 export type Place = { executionId: string; seq: number }[]

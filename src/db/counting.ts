@@ -50,8 +50,8 @@ const conditionOf = ({ organizationId, given }: Counted): Prisma.Sql =>
 /**
  * Returns the counts of hidden rows to subtract. Visible rows are counted as all rows of an index minus the few hidden
  * ones, each counted once, for its first reason. Checking visibility per row takes fifty times as long. The joins are
- * CROSS to fix SQLite's join order. The conditions on hidden rows are written so that no index is used for them, because
- * it would read all other rows.
+ * CROSS to fix SQLite's join order. The conditions on hidden rows are written so that no index is used for them,
+ * because it would read all other rows.
  */
 function takenOff(counted: Counted): Prisma.Sql[] {
   const { table, organizationId, hidden } = counted

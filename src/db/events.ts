@@ -44,9 +44,9 @@ type RawRow = Record<keyof EventRow, unknown>
 const BASE = Prisma.sql`coalesce((SELECT "eventBase" FROM "Installation" WHERE "id" = 1), 0)`
 
 /**
- * The oldest open transaction of this database. PostgreSQL numbers those of all its databases together, and others may be
- * open for hours, such as a nightly import into another database, or are prepared and forgotten. A transaction that is
- * unknown, because it has just begun or ended, counts as one of this database.
+ * The oldest open transaction of this database. PostgreSQL numbers those of all its databases together, and others may
+ * be open for hours, such as a nightly import into another database, or are prepared and forgotten. A transaction that
+ * is unknown, because it has just begun or ended, counts as one of this database.
  */
 const OLDEST_OPEN = Prisma.sql`(
   SELECT coalesce(min("xid"::text::bigint), pg_snapshot_xmax(pg_current_snapshot())::text::bigint)

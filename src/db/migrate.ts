@@ -131,8 +131,8 @@ export function requireOwnTables(connection: Sqlite.Database): boolean {
 }
 
 /**
- * Throws like {@link requireOwnTables}, and changes neither the file nor a log that seems to belong to another file: that
- * of another program numbers its changes in its own way. A file that cannot be read with its log is ignored.
+ * Throws like {@link requireOwnTables}, and changes neither the file nor a log that seems to belong to another file:
+ * that of another program numbers its changes in its own way. A file that cannot be read with its log is ignored.
  */
 export async function requireOwnFile(file: string): Promise<void> {
   const { default: Sqlite } = await import('better-sqlite3')

@@ -7,8 +7,8 @@ import { answerTooLong, LIMITS, TOO_MUCH } from './limits.ts'
 import type { GraphQLRequest } from './requests.ts'
 
 /**
- * Returns errors with the contract's messages and fields. A client that accepts no supported media type gets JSON, and a
- * refusal of a subscription. Multipart is not offered, because no response comes in parts.
+ * Returns errors with the contract's messages and fields. A client that accepts no supported media type gets JSON, and
+ * a refusal of a subscription. Multipart is not offered, because no response comes in parts.
  */
 export const useResponses = (schema: GraphQLSchema): Plugin<Pick<GraphQLRequest, 'answer'>, GraphQLRequest> => ({
   onExecute({ args: { document, operationName, contextValue } }) {

@@ -124,8 +124,8 @@ function takeOrganization(req: IncomingMessage, isWrite: boolean): string | unde
 const GONE = new Error('The connection has been closed')
 
 /**
- * Creates a controller that aborts when the connection closes. Also aborts when the client has closed its half. A client
- * that only sends nothing more looks the same; it gets the answers that nothing waits for (listen.ts).
+ * Creates a controller that aborts when the connection closes. Also aborts when the client has closed its half. A
+ * client that only sends nothing more looks the same; it gets the answers that nothing waits for (listen.ts).
  */
 function abortedByClose(res: ServerResponse): AbortController {
   const controller = new AbortController()

@@ -1,8 +1,8 @@
 import { parseJson } from './json.ts'
 
 /**
- * Reads the data of an event in spite of broken framing: a repeated `data:` prefix, or several JSON values. Proxies cause
- * that when they remove the blank lines or line breaks between events. Returns null if anything else is in it.
+ * Reads the data of an event in spite of broken framing: a repeated `data:` prefix, or several JSON values. Proxies
+ * cause that when they remove the blank lines or line breaks between events. Returns null if anything else is in it.
  */
 export function splitData(data: string): string[] | null {
   // Most data of this kind are words that keep the connection alive.

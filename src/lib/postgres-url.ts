@@ -1,9 +1,9 @@
 const PARTS = /^(postgres(?:ql)?:\/\/(?:[^@/?]*@)?)([^/?]*)(.*)$/s
 
 /**
- * Returns an address for each host of a PostgreSQL URL, which may list several (`postgresql://user@a:5432,b:5432/db`, or
- * `?host=a,b&port=5432,5433`), without `target_session_attrs`, which the driver does not know. Adds the default host to
- * a user without one, as in `postgresql://user:password@/db?host=/cloudsql/…`, because it is no URL otherwise.
+ * Returns an address for each host of a PostgreSQL URL, which may list several (`postgresql://user@a:5432,b:5432/db`,
+ * or `?host=a,b&port=5432,5433`), without `target_session_attrs`, which the driver does not know. Adds the default host
+ * to a user without one, as in `postgresql://user:password@/db?host=/cloudsql/…`, because it is no URL otherwise.
  */
 export function splitHosts(url: string): string[] {
   const [, before = '', hosts = '', after = ''] = PARTS.exec(url) ?? []

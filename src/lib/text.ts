@@ -64,8 +64,8 @@ export const toPrintable = (text: string): string => text.replace(/[^\x20-\x7e]/
 const SHORT = 128
 
 /**
- * Appends to a text, and flattens it whenever it has grown by an eighth. V8 stores concatenated strings as a tree, which
- * takes six times the memory for token-sized pieces until the string is flattened.
+ * Appends to a text, and flattens it whenever it has grown by an eighth. V8 stores concatenated strings as a tree,
+ * which takes six times the memory for token-sized pieces until the string is flattened.
  */
 export function appendFlat(text: string, more: string): string {
   const whole = text + more

@@ -67,8 +67,8 @@ export type ConnectDeps = ConnectionDeps & Pick<Deps, 'operatorServers'>
 type ServerRow = Prisma.McpServerGetPayload<object>
 
 /**
- * The user that a connection is for; and of a run, its space, whether its agent belongs to another organization, and the
- * tools that it may use.
+ * The user that a connection is for; and of a run, its space, whether its agent belongs to another organization, and
+ * the tools that it may use.
  */
 export type ConnectFor = { userId: string; spaceId: string | null; isForeign: boolean; isWanted?: IsWanted }
 

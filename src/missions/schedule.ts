@@ -122,8 +122,8 @@ function parseDate({ scheduleValue, timezone }: Schedule): Date {
 }
 
 /**
- * Returns the pattern of a cron expression, which is matched against wall-clock times and ignores clock changes. A skipped
- * local time runs at the next existing one, a repeated one once (contract.md section 7).
+ * Returns the pattern of a cron expression, which is matched against wall-clock times and ignores clock changes. A
+ * skipped local time runs at the next existing one, a repeated one once (contract.md section 7).
  */
 function patternOf({ scheduleValue }: Schedule): Cron {
   const [, , day = '', , weekday = ''] = fieldsOf(scheduleValue)

@@ -18,8 +18,8 @@ type Found = { id: string; isDeleted: boolean }
 
 /**
  * GET /tasks/events (contract-2.md section 1.19): follows the tasks that the caller can see. Yields those that are
- * created, changed or deleted from now on; with an `id` the changes of that task, to its deletion. Ends with the signal.
- * Throws 404 for a task that the caller cannot reach.
+ * created, changed or deleted from now on; with an `id` the changes of that task, to its deletion. Ends with the
+ * signal. Throws 404 for a task that the caller cannot reach.
  */
 export async function follow(
   actor: Actor,

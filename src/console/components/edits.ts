@@ -25,8 +25,8 @@ const pick = <Fields extends object>(fields: Partial<Fields>, names: readonly (k
 /**
  * The fields of a form about something that others may change meanwhile. A field that the person has not edited follows
  * the saved one. `check` reads the saved fields again and throws {@link Clash} if others have changed an edited one;
- * the next `check` passes, and returns the saved fields. Without `read` there is nothing saved yet, and nothing any more
- * if it returns null.
+ * the next `check` passes, and returns the saved fields. Without `read` there is nothing saved yet, and nothing any
+ * more if it returns null.
  */
 export function useEdits<Fields extends object>(
   saved: Fields,

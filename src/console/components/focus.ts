@@ -25,8 +25,8 @@ function successor(control: Element, parent: Element, index: number): HTMLElemen
 
 /**
  * Keeps the place of a person who uses the keyboard when the control that has the focus disappears or is disabled, such
- * as the button that deletes a row. Moves the focus to the same place of the list, to the composer, or to the content of
- * the page.
+ * as the button that deletes a row. Moves the focus to the same place of the list, to the composer, or to the content
+ * of the page.
  */
 export function keepFocus(): void {
   /** The control with the focus and the elements around it, with their places in their parents. */

@@ -9,8 +9,9 @@ export function useGuard(isChanged: boolean): void {
 }
 
 /**
- * Asks before a link, a reload or the way back leaves a page, or closes a dialog, with unsaved changes. Links that change
- * only the query of the address pass: tabs of a page keep the changes, and a dialog that is closed asks by itself.
+ * Asks before a link, a reload or the way back leaves a page, or closes a dialog, with unsaved changes. Links that
+ * change only the query of the address pass: tabs of a page keep the changes, and a dialog that is closed asks by
+ * itself.
  */
 export function usePageGuard(isChanged: boolean): void {
   useUnsaved(isChanged)

@@ -12,8 +12,8 @@ export function useRefusal(field: string | undefined): string | null {
 }
 
 /**
- * The fields of a form with the failure of their last save: beside the refused field until its value changes, or else at
- * the end.
+ * The fields of a form with the failure of their last save: beside the refused field until its value changes, or else
+ * at the end.
  */
 export function Fallible({ error, children }: { error: unknown; children: ReactNode }) {
   const box = useRef<HTMLDivElement>(null)

@@ -16,8 +16,8 @@ export type Searching = {
 }
 
 /**
- * A text that a person types and the URL has, for a reload and the way back: the value of its field, and the text once it
- * has settled. A field with the value of the URL, which follows later, would move the cursor and undo half a date.
+ * A text that a person types and the URL has, for a reload and the way back: the value of its field, and the text once
+ * it has settled. A field with the value of the URL, which follows later, would move the cursor and undo half a date.
  */
 export function useTyped(name: 'search' | 'action' | 'since' | 'until'): { text: string; field: Searching['field'] } {
   const navigate = useNavigate()

@@ -4,8 +4,8 @@ const DAY = 86_400_000
 export const toDate = (time: number): string => new Date(time).toISOString().slice(0, 10)
 
 /**
- * Returns the midnight with which a day of the person begins, or a day after it, such as 2026-11-28. Any other text stays
- * the same.
+ * Returns the midnight with which a day of the person begins, or a day after it, such as 2026-11-28. Any other text
+ * stays the same.
  */
 export function midnight(day: string, daysAfter = 0): string {
   const [, year, month, date] = /^(\d{4})-(\d\d)-(\d\d)$/.exec(day) ?? []

@@ -1,6 +1,6 @@
 /**
- * The storage of the browser, for this tab or for all. A browser that refuses it, or has no space left, forgets, and the
- * page still works.
+ * The storage of the browser, for this tab or for all. A browser that refuses it, or has no space left, forgets, and
+ * the page still works.
  */
 type Kind = 'localStorage' | 'sessionStorage'
 

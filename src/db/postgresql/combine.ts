@@ -13,9 +13,9 @@ const isInsert = (part: Part): part is InsertPart => 'into' in part
 const isSum = ({ part }: Combinable): boolean => isInsert(part) && part.sums > 0
 
 /**
- * Returns the statements of transactions that are executed together. Certain statements of a transaction become one, and
- * transactions that differ only in their values share it. The sums of all of them come last, because they lock rows that
- * many transactions change.
+ * Returns the statements of transactions that are executed together. Certain statements of a transaction become one,
+ * and transactions that differ only in their values share it. The sums of all of them come last, because they lock rows
+ * that many transactions change.
  *
  * The parts of a statement see the database as it was before. So a transaction stays as it is if it changes rows of a
  * table to which it has written before. PostgreSQL checks foreign keys and executes triggers at the statement's end.

@@ -28,11 +28,10 @@ const LOCK_TIMEOUT = { sql: `SET LOCAL lock_timeout = ${PATIENCE}`, args: [] }
 type Member = PromiseWithResolvers<void> & { statements: readonly Statement[]; length: number }
 
 /**
- * Executes transactions whose statements are all known. Transactions that arrive in one turn of the event loop, or while
- * other groups are executed, become one transaction of PostgreSQL. It has one COMMIT, and one set of locks on rows that
- * its members share.
- * If a statement fails, the group is rolled back and its members are executed one by one, so that only the member whose
- * statement it is fails. If the outcome of COMMIT is unknown, all members fail.
+ * Executes transactions whose statements are all known. Transactions that arrive in one turn of the event loop, or
+ * while other groups are executed, become one transaction of PostgreSQL. It has one COMMIT, and one set of locks on
+ * rows that its members share. If a statement fails, the group is rolled back and its members are executed one by one,
+ * so that only the member whose statement it is fails. If the outcome of COMMIT is unknown, all members fail.
  */
 export function createGroupCommit({ take, give }: Connections, prepare: Prepare, pooled: boolean) {
   const waiting: Member[] = []

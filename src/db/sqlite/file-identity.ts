@@ -5,9 +5,9 @@ import { logOf, VERSION_AT } from './write-ahead-log.ts'
 export const MOVED = 'SQLITE_READONLY_DBMOVED'
 
 /**
- * State of an open SQLite file after a change from outside. `moved`: its path, or that of its log, leads to another file
- * or to none. `overwritten`: it has the content of another file. SQLite notices neither. Its writes would be lost at
- * the next start, or spoil the new content.
+ * State of an open SQLite file after a change from outside. `moved`: its path, or that of its log, leads to another
+ * file or to none. `overwritten`: it has the content of another file. SQLite notices neither. Its writes would be lost
+ * at the next start, or spoil the new content.
  */
 export type Tampering = 'moved' | 'overwritten' | null
 

@@ -7,8 +7,8 @@ export function numberOf(value: unknown): number | null {
 }
 
 /**
- * Returns the delay of a `Retry-After` (ms): seconds, a duration, or a date. Returns null for anything else. Proxies join
- * repeated headers to a list, of which the first counts.
+ * Returns the delay of a `Retry-After` (ms): seconds, a duration, or a date. Returns null for anything else. Proxies
+ * join repeated headers to a list, of which the first counts.
  */
 export function delayOf(value: unknown, now: number): number | null {
   const text = asText(value)

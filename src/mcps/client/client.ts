@@ -39,8 +39,8 @@ export type McpClient = {
    */
   call(name: string, input: unknown, signal: AbortSignal, onProgress?: () => void): Promise<ToolResult>
   /**
-   * Lists the tools again if the server has announced a change since. Returns whether it did: false if it fails. Rejects
-   * with the signal's reason.
+   * Lists the tools again if the server has announced a change since. Returns whether it did: false if it fails.
+   * Rejects with the signal's reason.
    */
   refresh(signal: AbortSignal): Promise<boolean>
   /** Lists the current tools. Throws an {@link UnreachableServer} or the signal's reason. */

@@ -56,8 +56,8 @@ export const wordsOf = (error: unknown, clean: Clean): string =>
 const DOUBT = 'The tool may have acted: check before you call it again'
 
 /**
- * Returns the result of a failed call: the words of the server, or else the reason. `mayHaveActed`: whether the tool may
- * have acted nevertheless.
+ * Returns the result of a failed call: the words of the server, or else the reason. `mayHaveActed`: whether the tool
+ * may have acted nevertheless.
  */
 export function failedCall(error: unknown, reason: string, mayHaveActed: boolean, clean: Clean): ToolResult {
   const content = clean(`The call failed: ${serverMessage(error) || reason}`, MAX_ERROR_TEXT)

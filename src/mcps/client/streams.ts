@@ -24,8 +24,8 @@ export const withOneStream =
   }
 
 /**
- * Wraps the `fetch` of streamable HTTP, whose requests have a response each. Some servers accept a request with 202, and
- * answer it on the standalone stream of the session.
+ * Wraps the `fetch` of streamable HTTP, whose requests have a response each. Some servers accept a request with 202,
+ * and answer it on the standalone stream of the session.
  */
 export function withStreams({ fetch, seen, clientOf }: Wire): Fetch {
   let hasStandalone: Promise<boolean> | undefined

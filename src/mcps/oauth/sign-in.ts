@@ -272,8 +272,8 @@ const openFlow = async (deps: Deps, row: SignInRow): Promise<Flow> =>
 
 /**
  * Finishes a sign-in with the answer in the address of the callback: redeems its code and stores the tokens. Runs that
- * wait for them continue. Returns the address of another page if the authorization server has to be asked again, without
- * the resource that it refuses. Throws {@link ConnectFailed}.
+ * wait for them continue. Returns the address of another page if the authorization server has to be asked again,
+ * without the resource that it refuses. Throws {@link ConnectFailed}.
  */
 export async function finishSignIn(
   deps: Deps,

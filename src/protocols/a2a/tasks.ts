@@ -76,8 +76,8 @@ function noteOf({ status, error, waitingFor }: Run, settings: Settings): string 
 }
 
 /**
- * Returns the status of a run, with an explanation if it waits or has failed. `wait`: what its caller is to know that it
- * waits for, perhaps behind another run of its context.
+ * Returns the status of a run, with an explanation if it waits or has failed. `wait`: what its caller is to know that
+ * it waits for, perhaps behind another run of its context.
  */
 export function statusOf(run: Run, place: Place, settings: Settings, wait?: Wait): NonNullable<Task['status']> {
   const isBehind = wait !== undefined && wait.executionId !== run.id

@@ -125,7 +125,8 @@ export function createAgUiWriter({ threadId, runId, messages }: Request, executi
         asked.push(part)
         return []
       case 'client-tools':
-        // Clients before version 1.0 refuse `pendingToolCallIds`. Later ones find the calls without a result by themselves.
+        // Clients before version 1.0 refuse `pendingToolCallIds`. Later ones find the calls without a result by
+        // themselves.
         return [...endStep(), finished({ type: 'success' })]
       case 'reset':
         return part.isShown ? reset() : []

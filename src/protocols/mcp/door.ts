@@ -22,8 +22,8 @@ const REFUSED = -32_000
 
 /**
  * Serves the MCP server (contract-2.md section 6.1) at `/mcp`, and one agent at `/mcp/agents/{id}`. Clients of revision
- * 2026-07-28 and those with `initialize` use the same address, and neither has a session. Refuses requests with 401, 403,
- * 404, 413 and 429.
+ * 2026-07-28 and those with `initialize` use the same address, and neither has a session. Refuses requests with 401,
+ * 403, 404, 413 and 429.
  */
 export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
   try {
@@ -145,8 +145,8 @@ function parse(body: Buffer): unknown {
 }
 
 /**
- * Treats parameters that are null as absent, because clients in many languages send each field that they know. PHP sends
- * `[]` for an empty object. Clients that people write by hand leave parts of their greeting out.
+ * Treats parameters that are null as absent, because clients in many languages send each field that they know. PHP
+ * sends `[]` for an empty object. Clients that people write by hand leave parts of their greeting out.
  */
 function withoutEmptyParams(message: unknown): unknown {
   if (!isObject(message) || message.params === undefined) return message

@@ -27,8 +27,8 @@ export const toOpenAICode = (code: string): string => CODES[code] ?? code
 
 /**
  * Codes of failed runs that would fail or cost the same again; requests to a provider were repeated already. After an
- * unknown code, Codex and opencode repeat the request up to five times, with all tools of the agent. At `invalid_prompt`
- * they stop, and show the message.
+ * unknown code, Codex and opencode repeat the request up to five times, with all tools of the agent. At
+ * `invalid_prompt` they stop, and show the message.
  */
 const FINAL: ReadonlySet<string> = new Set([
   'cancelled',
@@ -78,8 +78,8 @@ export function toOpenAIError(error: AppError) {
 }
 
 /**
- * Returns the event of an error in a stream of a response, in both forms that OpenAI's clients read. Its libraries throw
- * it, while several ignore the `response.failed` after it, such as LangChain.
+ * Returns the event of an error in a stream of a response, in both forms that OpenAI's clients read. Its libraries
+ * throw it, while several ignore the `response.failed` after it, such as LangChain.
  */
 export const toErrorEvent = (error: ReturnType<typeof toOpenAIError>['error']) => ({ ...error, type: 'error', error })
 

@@ -13,8 +13,8 @@ import { readTools } from '../shared/tools.ts'
 import { type ClientResult, createUnanswered } from '../shared/turns.ts'
 import { allowedBy } from './settings.ts'
 
-// The functions of chat completions before `tools` (2023): one call at a time, without an id. Some clients of `tools` send
-// no ids either, or ids of their own: gateways shorten long ones.
+// The functions of chat completions before `tools` (2023): one call at a time, without an id. Some clients of `tools`
+// send no ids either, or ids of their own: gateways shorten long ones.
 
 /** The fields of a request with functions. */
 export const FUNCTIONS = {

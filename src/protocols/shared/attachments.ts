@@ -6,8 +6,8 @@ import { badRequest } from '../../errors.ts'
 import { create, receive } from '../../media/service.ts'
 
 /**
- * A file in a message of a client, as a `data:` URL. `isUnreadable`: a part of a kind that agents cannot read, whose type
- * is the name.
+ * A file in a message of a client, as a `data:` URL. `isUnreadable`: a part of a kind that agents cannot read, whose
+ * type is the name.
  */
 export type GivenFile = { url: string; name?: string | undefined; isUnreadable?: boolean }
 

@@ -57,8 +57,8 @@ export async function giveClientResults(
 export type Manner = Pick<Overrides, 'instructions' | 'clientTools' | 'demandedTool' | 'modelSettings' | 'output'>
 
 /**
- * Returns the overrides of the rest of a run, with those of the request with its results: after a handoff, another agent
- * of the client goes on. The others stay. Returns null if nothing changes.
+ * Returns the overrides of the rest of a run, with those of the request with its results: after a handoff, another
+ * agent of the client goes on. The others stay. Returns null if nothing changes.
  */
 function overridesFor(before: Overrides, manner: Manner): Overrides | null {
   const { clientTools, modelSettings } = manner
@@ -75,9 +75,10 @@ function overridesFor(before: Overrides, manner: Manner): Overrides | null {
 }
 
 /**
- * Gives the run that waits for its client in a session the results that the client sends before its next message. `last`:
- * the calls before that message, which tell the results of a client without ids apart by name and input. Returns whether
- * a run of the caller waits there. The message then interrupts it, because no other request continues it.
+ * Gives the run that waits for its client in a session the results that the client sends before its next message.
+ * `last`: the calls before that message, which tell the results of a client without ids apart by name and input.
+ * Returns whether a run of the caller waits there. The message then interrupts it, because no other request continues
+ * it.
  */
 export async function giveEarlierResults(
   { userId }: Actor,

@@ -173,8 +173,8 @@ async function continued(
   const { name, message, protocol } = asked
   const turns = await readTurns(deps.db, session.id)
   const compared = compare(history, turns)
-  // Clients of OpenAI request titles in the conversation, which are not meant for its reader: before its first message or
-  // after it. Agent clients send their tools with the conversation alone.
+  // Clients of OpenAI request titles in the conversation, which are not meant for its reader: before its first message
+  // or after it. Agent clients send their tools with the conversation alone.
   const first = protocol === 'openai' && compared !== 'same' ? await findRun(deps, turns[0]) : null
   const isAfterTitle = hasTools(asked.client) && first !== null && !hasTools(first.overrides)
   const isTitle = first !== null && hasTools(first.overrides) && !hasTools(asked.client)

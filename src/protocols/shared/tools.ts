@@ -74,8 +74,8 @@ function readTool(one: unknown): ClientTool | null {
 /**
  * Reads the functions and custom tools of a request, in the form of chat completions (`function: {…}`) or of responses.
  * Tools of other types are left out beside them, because agent clients such as Codex always send some. `others`: tools
- * that are given elsewhere, of which only those of the client are read. Throws 400 for nothing but tools of other types,
- * and for too many.
+ * that are given elsewhere, of which only those of the client are read. Throws 400 for nothing but tools of other
+ * types, and for too many.
  */
 export function readTools(given: readonly unknown[] | null | undefined, others: readonly unknown[] = []): ClientTool[] {
   const tools = toolsIn([...(given ?? []), ...others])

@@ -8,8 +8,8 @@ import { canonical } from '../../lib/json.ts'
 import type { Context } from '../../trpc.ts'
 import type { Asked } from './runs.ts'
 
-// Requests whose callers left before the answer, such as those behind a proxy that gives up after a minute. Libraries of
-// OpenAI, LangChain and the AI SDK repeat them without an Idempotency-Key, up to six times.
+// Requests whose callers left before the answer, such as those behind a proxy that gives up after a minute. Libraries
+// of OpenAI, LangChain and the AI SDK repeat them without an Idempotency-Key, up to six times.
 
 /** Time in which a repetition of such a request joins its run (ms). */
 const LIFETIME = 10 * 60 * 1000
@@ -30,8 +30,8 @@ async function store(actor: Actor, deps: Deps, asked: Asked, executionId: string
 }
 
 /**
- * Returns the run of an earlier request that is the same and whose caller got no answer, or null. A run is returned once,
- * because a later request may be meant anew. One that has failed or was cancelled is not returned.
+ * Returns the run of an earlier request that is the same and whose caller got no answer, or null. A run is returned
+ * once, because a later request may be meant anew. One that has failed or was cancelled is not returned.
  */
 export async function takeUnanswered(actor: Actor, deps: Deps, asked: Asked): Promise<ExecutionRow | null> {
   const { db, clock } = deps
@@ -47,8 +47,8 @@ export async function takeUnanswered(actor: Actor, deps: Deps, asked: Asked): Pr
 
 /**
  * Waits for the whole answer to a request. Returns null if the caller has left. Unless the request has an
- * Idempotency-Key, its repetition then joins the run, as after the 503 of a server that stops. `asked`: null for a request
- * that continues a run, which its repetition finds by itself.
+ * Idempotency-Key, its repetition then joins the run, as after the 503 of a server that stops. `asked`: null for a
+ * request that continues a run, which its repetition finds by itself.
  */
 export async function answerWhole<Answer>(
   { deps, gone }: Pick<Context, 'deps' | 'gone'>,

@@ -40,8 +40,8 @@ export async function waitForRun(
 }
 
 /**
- * Follows a run as parts until it ends or waits for a person; `wait` comes last. Yields no parts for each `HEARTBEAT` in
- * which none came. A run that has not begun may wait behind one of its session that waits for a person.
+ * Follows a run as parts until it ends or waits for a person; `wait` comes last. Yields no parts for each `HEARTBEAT`
+ * in which none came. A run that has not begun may wait behind one of its session that waits for a person.
  */
 export async function* followToWait(
   { deps, streamTo }: Context,
@@ -90,8 +90,8 @@ async function waitBefore(
 }
 
 /**
- * Returns the console's page on which a person ends the wait of a run, and a sentence about the wait. `before`: the id of
- * the earlier run of its session that waits.
+ * Returns the console's page on which a person ends the wait of a run, and a sentence about the wait. `before`: the id
+ * of the earlier run of its session that waits.
  */
 export function waitOf({ settings }: Pick<Deps, 'settings'>, waitingFor: Run['waitingFor'], before?: string) {
   const console = `${publicAddress(settings)}/app`

@@ -10,8 +10,8 @@ import { texts } from '../../texts.ts'
 const MAX_FOUND = 50
 
 /**
- * The first agents of the organization that the person can use, of those with a text if there is one: their own of every
- * visibility, and the shared ones.
+ * The first agents of the organization that the person can use, of those with a text if there is one: their own of
+ * every visibility, and the shared ones.
  */
 export function useFoundAgents(text = '') {
   const search = useSettled(text)

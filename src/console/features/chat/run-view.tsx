@@ -64,8 +64,8 @@ export function RunView({ run, onAgain }: { run: LiveRun; onAgain?: (() => void)
 }
 
 /**
- * Announces what a run waits for, and its whole output when it ends. Screen readers would read an answer that grows again
- * and again.
+ * Announces what a run waits for, and its whole output when it ends. Screen readers would read an answer that grows
+ * again and again.
  */
 function useAnnounced(run: LiveRun, box: RefObject<HTMLDivElement | null>): void {
   const isRunning = run.status === 'running'

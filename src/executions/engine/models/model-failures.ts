@@ -61,8 +61,8 @@ type Facts = Omit<ErrorBody, 'message'> & { message: string; headers?: unknown }
 
 /**
  * Statuses after which a request is repeated. Cloudflare answers 520 to 524 and 530 if its connection to the provider
- * failed, Groq 498 without capacity, Google and proxies 499 if they cancelled a request, Hugging Face 424 if a generation
- * failed.
+ * failed, Groq 498 without capacity, Google and proxies 499 if they cancelled a request, Hugging Face 424 if a
+ * generation failed.
  */
 const RETRYABLE: ReadonlySet<number> = new Set([
   408, 409, 424, 425, 429, 498, 499, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529, 530,

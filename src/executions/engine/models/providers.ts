@@ -105,8 +105,8 @@ const CURRENT_NAMES: ReadonlySet<string> = new Set(
 export const isCurrentModel = (name: string): boolean => CURRENT_NAMES.has(name)
 
 /**
- * Returns a `fetch` for the AI SDK's packages that sends `own` headers of the endpoint, with its key, and moves the query
- * of its base address behind the path. Does not follow redirects, so that no key reaches another address.
+ * Returns a `fetch` for the AI SDK's packages that sends `own` headers of the endpoint, with its key, and moves the
+ * query of its base address behind the path. Does not follow redirects, so that no key reaches another address.
  */
 function fetchFor(endpoint: Endpoint, network: Network, own: Readonly<Record<string, string>>): typeof fetch {
   const query = new URLSearchParams(splitQuery(endpoint.baseUrl)[1])

@@ -82,8 +82,8 @@ function isErrorValue(value: unknown): boolean {
 }
 
 /**
- * Returns the error of an event of the other APIs: `error` as an object or text, an event of that name, or an error in a
- * form of a gateway.
+ * Returns the error of an event of the other APIs: `error` as an object or text, an event of that name, or an error in
+ * a form of a gateway.
  */
 export function errorIn(event: Fields): ReportedError | undefined {
   const { error, type } = event

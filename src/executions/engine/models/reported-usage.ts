@@ -21,8 +21,8 @@ function first(...values: unknown[]): number | undefined {
 }
 
 /**
- * Returns the usage that a chunk reports, merged into the one `before`; null for a chunk that reports none. It stands at
- * the top level, in `x_groq`, or in the choice (Moonshot).
+ * Returns the usage that a chunk reports, merged into the one `before`; null for a chunk that reports none. It stands
+ * at the top level, in `x_groq`, or in the choice (Moonshot).
  */
 export function usageIn(
   chunk: Fields,

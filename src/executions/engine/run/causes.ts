@@ -10,9 +10,9 @@ import { TimeoutError } from './abort.ts'
 import { failedBy } from './failures.ts'
 
 /**
- * Logs why a run failed, with the request that started it, and returns the cause for its caller. It has the provider's message only where that may appear:
- * a provider may repeat the prompt, which must not reach the log or another organization. `model`: the full id of the
- * model that was asked.
+ * Logs why a run failed, with the request that started it, and returns the cause for its caller. It has the provider's
+ * message only where that may appear: a provider may repeat the prompt, which must not reach the log or another
+ * organization. `model`: the full id of the model that was asked.
  */
 export async function logCause(
   { db, models, log }: { db: Db; models: Pick<Models, 'describeError' | 'adviceOn'>; log: Logger },

@@ -12,8 +12,8 @@ export type Change =
   | 'stream_options'
   // Asks for the whole answer at once.
   | 'stream'
-  // Lowers the limit of the answer (tokens): to that of the model, to the rest of the context window behind this prompt,
-  // or to what the credit of the account pays.
+  // Lowers the limit of the answer (tokens): to that of the model, to the rest of the context window behind this
+  // prompt, or to what the credit of the account pays.
   | `max_tokens:${number}`
   | `answer:${number}`
   | `afford:${number}`
@@ -28,8 +28,8 @@ export type Change =
   | 'plain_content'
   // Leaves out a field of earlier messages that Google's server does not know.
   | `parts:${string}`
-  // Sends only the names of files: of all, of those with these digests (`,` between them) which the provider cannot read
-  // or with which the request is too large, of all but the last ones, or of PDF files.
+  // Sends only the names of files: of all, of those with these digests (`,` between them) which the provider cannot
+  // read or with which the request is too large, of all but the last ones, or of PDF files.
   | 'files'
   | `files:${string}`
   | `large_files:${string}`

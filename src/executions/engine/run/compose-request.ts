@@ -14,8 +14,8 @@ import { shorten } from './shorten.ts'
 import type { Tool } from './tools.ts'
 
 /**
- * Options of a request. `picturesApart`: pictures in results of tools become those of a user; the model's API decides if
- * absent.
+ * Options of a request. `picturesApart`: pictures in results of tools become those of a user; the model's API decides
+ * if absent.
  */
 export type ModelRequest = CallOptions & { picturesApart?: boolean }
 

@@ -160,8 +160,8 @@ function isWrittenBy(message: Of<'assistant'>, { modelId, provider }: Pick<TextM
 }
 
 /**
- * Returns a part without the fields of other providers or models; none if it is empty. Guests of Anthropic's API may not
- * sign their thinking, but expect it back between their calls.
+ * Returns a part without the fields of other providers or models; none if it is empty. Guests of Anthropic's API may
+ * not sign their thinking, but expect it back between their calls.
  */
 function own(part: AssistantPart, model: Pick<TextModel, 'provider' | 'modelId'>, isOwn: boolean): AssistantPart[] {
   const { providerOptions, ...plain } = part

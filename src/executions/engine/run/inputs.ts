@@ -29,9 +29,9 @@ export function clean(value: unknown, depth = 0): unknown {
 }
 
 /**
- * Fits an input to the schema of its tool where the tool would certainly refuse it, as servers with a schema library do:
- * leaves out null and empty texts of optional properties, and reads lists, objects, numbers and booleans that a model
- * has written as texts. Leaves every value that the schema admits unchanged.
+ * Fits an input to the schema of its tool where the tool would certainly refuse it, as servers with a schema library
+ * do: leaves out null and empty texts of optional properties, and reads lists, objects, numbers and booleans that a
+ * model has written as texts. Leaves every value that the schema admits unchanged.
  */
 export const fitInput = (input: unknown, schema: object): unknown => fitValue(input, schema, schema as Fields)
 

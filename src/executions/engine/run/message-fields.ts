@@ -10,9 +10,9 @@ type Part = Answer['content'][number]
 
 /**
  * Moves reasoning and call metadata into the body fields they came from. If a server uses `reasoning_content`, every
- * assistant turn gets that field, because DeepSeek and Kimi reject turns without it. Reasoning that came as parts of the
- * content stands between its texts again. `isInline`: reasoning of the current turn that was part of the text becomes
- * part of it again.
+ * assistant turn gets that field, because DeepSeek and Kimi reject turns without it. Reasoning that came as parts of
+ * the content stands between its texts again. `isInline`: reasoning of the current turn that was part of the text
+ * becomes part of it again.
  */
 export function withFields(prompt: LanguageModelV4Prompt, key: string, isInline: boolean): LanguageModelV4Prompt {
   const question = prompt.findLastIndex(({ role }) => role === 'user')
