@@ -21,9 +21,8 @@ export type ServerSentEvent = { seq?: number | string; event: string; data: obje
 
 /**
  * Writes events as a stream (contract.md section 4, "SSE") and ends it after the last one. A reader that is too slow,
- * and a source that fails in mid-stream, lose the connection, and the client resumes from its last id. A long event is
- * written in pieces, with a turn of the event loop after each. `isLast` recognizes the final event of the source, if it
- * has one.
+ * and a source that fails in mid-stream, lose the connection, and the client resumes from its last id. `isLast`
+ * recognizes the final event of the source, if it has one.
  */
 export async function writeEvents(
   res: ServerResponse,
@@ -36,27 +35,42 @@ export async function writeEvents(
   /** Whether an event is partly written. */
   let isInside = false
   const ping = setInterval(() => isInside || res.write(': ping\n\n'), PING_INTERVAL)
+
+  /** Writes a text, and the headers before the first one. Returns whether the client keeps up. */
+  function write(text: string): boolean {
+    const mayContinue = headers ? writeFirst(res, text) : res.write(text)
+    headers = null
+    ping.refresh()
+    return mayContinue
+  }
+
+  /** Writes events in pieces, as fast as the client reads, with a turn of the event loop after each piece. */
+  async function writePieces(events: readonly ServerSentEvent[]): Promise<void> {
+    isInside = true
+    let left = sizeOf(events, lengthOf)
+    for (const text of textsOf(events)) {
+      // Counts against MAX_UNSENT_BYTES, because a reader that stops occupies the memory of all events.
+      left -= text.length
+      holdBack(res, Math.max(0, left))
+      if (res.destroyed) return
+      await (write(text) ? nextTurn() : drained(res))
+    }
+    isInside = false
+  }
+
   try {
     for await (const events of batches) {
       if (headers) clearImmediate(headers)
-      isInside = events.some(isLong)
-      // The end of the response leaves in one packet with the last event.
-      if (!isInside && events.some(isLast)) res.socket?.cork()
-      let left = isInside ? sizeOf(events, lengthOf) : 0
-      for (const text of isInside ? textsOf(events) : [textOf(events)]) {
-        // Counts against MAX_UNSENT_BYTES, because a reader that stops occupies the memory of all events.
-        left -= text.length
-        if (isInside) holdBack(res, Math.max(0, left))
-        if (res.destroyed) return
-        const mayContinue = headers ? writeFirst(res, text) : res.write(text)
-        headers = null
-        ping.refresh()
-        if (!mayContinue) {
+      if (res.destroyed) return
+      if (events.some(isLong)) await writePieces(events)
+      else {
+        // The end of the response leaves in one packet with the last event.
+        if (events.some(isLast)) res.socket?.cork()
+        if (!write(textOf(events))) {
           res.socket?.uncork()
           await drained(res)
-        } else if (isInside) await nextTurn()
+        }
       }
-      isInside = false
     }
     res.end()
   } catch (error) {
