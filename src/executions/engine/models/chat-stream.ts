@@ -25,6 +25,8 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
   let into: Part[] = []
   /** First characters of the answer; null once the server speaks the protocol. */
   let head: string | null = ''
+  /** Whether the answer has begun, apart from blanks. */
+  let isBegun = false
   /** Pieces of a JSON body, until it is complete. */
   let body: string[] | null = null
   let length = 0
@@ -56,7 +58,6 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
     feed(begun)
     isBegun = true
   }
-  let isBegun = false
 
   function end(): void {
     if (body) readBody(reply, body.join(''), into)
@@ -121,28 +122,36 @@ function readData(reply: ChatReply, data: string, event: string | undefined, par
 /** Plain texts that gateways and local servers send as an event when they fail; other texts are keep-alives. */
 const COMPLAINT = /error|fail|exceed|denied|invalid|incorrect|not found|too (?:long|many)|limit/i
 
-/** Parses the data of an event. Plain texts instead of JSON are errors or keep-alives; broken JSON is neither. */
+/** Parses the data of an event. Returns null for data that is read already, or ignored. */
 function parse(reply: ChatReply, data: string, event: string | undefined, parts: Part[]): unknown {
   try {
     // Some servers send an input as an object, whose large numbers keep their digits.
     return data.includes('"arguments"') ? parseExact(data) : JSON.parse(data)
   } catch (cause) {
-    if (/^\s*\[done\]\s*$/i.test(data)) endReply(reply, false, parts)
-    if (reply.isOver || !data.trim()) return null
-    const pieces = splitData(data)
-    if (pieces) {
-      for (const piece of pieces) readData(reply, piece, event, parts)
-      return null
-    }
-    if (isSettled(reply)) return null
-    // Some servers write control characters of a text or an input as they are.
-    const escaped = tryParseExact(escapeControls(data))
-    if (escaped !== undefined) return escaped
-    if (event === 'error') fail(reply, data, parts)
-    else if (/^\s*[[{]/.test(data)) throw new JSONParseError({ text: data, cause })
-    else if (COMPLAINT.test(data)) fail(reply, data, parts)
+    return readInvalid(reply, data, event, parts, cause)
+  }
+}
+
+/**
+ * Reads data that is not JSON. Plain texts are errors or keep-alives; broken JSON is neither. Throws a JSONParseError
+ * for broken JSON before the reply is settled.
+ */
+function readInvalid(reply: ChatReply, data: string, event: string | undefined, parts: Part[], cause: unknown) {
+  if (/^\s*\[done\]\s*$/i.test(data)) endReply(reply, false, parts)
+  if (reply.isOver || !data.trim()) return null
+  const pieces = splitData(data)
+  if (pieces) {
+    for (const piece of pieces) readData(reply, piece, event, parts)
     return null
   }
+  if (isSettled(reply)) return null
+  // Some servers write control characters of a text or an input as they are.
+  const escaped = tryParseExact(escapeControls(data))
+  if (escaped !== undefined) return escaped
+  if (event === 'error') fail(reply, data, parts)
+  else if (/^\s*[[{]/.test(data)) throw new JSONParseError({ text: data, cause })
+  else if (COMPLAINT.test(data)) fail(reply, data, parts)
+  return null
 }
 
 /** Ends the reply with the error that a server reports. */
