@@ -19,35 +19,42 @@ export function skipContinue<T extends Socket>(socket: T): T {
   let answered = 0
   let held: Buffer | null = null
   socket.read = (size?: number) => {
-    let chunk: Buffer | null = read(size)
+    const chunk: Buffer | null = read(size)
     if (!chunk || (!held && (chunk[0] !== H || socket.bytesWritten === answered))) return chunk
-    if (held) chunk = Buffer.concat([held, chunk])
+    const rest = withoutInterim(held ? Buffer.concat([held, chunk]) : chunk)
     held = null
-    for (;;) {
-      // Fast path: no interim response has another first digit.
-      if (chunk.length > STATUS && chunk[STATUS] !== ONE) {
-        answered = socket.bytesWritten
-        return chunk
-      }
-      const head = chunk.toString('latin1', 0, MAX_LENGTH)
-      const interim = INTERIM.exec(head)?.[0]
-      if (interim) {
-        chunk = chunk.subarray(interim.length)
-        if (!chunk.length) return null
-        continue
-      }
-      if (head.length < MAX_LENGTH && isBeginning(head)) held = chunk
-      else answered = socket.bytesWritten
-      return held ? null : chunk
+    if (!rest.length) return null
+    if (isIncomplete(rest)) {
+      held = rest
+      return null
     }
+    answered = socket.bytesWritten
+    return rest
   }
   return socket
 }
 
+/** Removes the complete interim responses with which a chunk begins. */
+function withoutInterim(chunk: Buffer): Buffer {
+  let rest = chunk
+  while (mayBeInterim(rest)) {
+    const interim = INTERIM.exec(headOf(rest))?.[0]
+    if (!interim) return rest
+    rest = rest.subarray(interim.length)
+  }
+  return rest
+}
+
+/** Fast path: no interim response has another first digit. */
+const mayBeInterim = (chunk: Buffer): boolean => chunk.length <= STATUS || chunk[STATUS] === ONE
+
+const headOf = (chunk: Buffer): string => chunk.toString('latin1', 0, MAX_LENGTH)
+
 const CONTINUE = 'HTTP/1.1 100'
 
-/** Returns whether a text may be the incomplete beginning of an interim response. */
-const isBeginning = (head: string): boolean => {
-  const start = head.replace(/^HTTP\/1\.0/, 'HTTP/1.1')
+/** Returns whether a chunk may be the incomplete beginning of an interim response. */
+function isIncomplete(chunk: Buffer): boolean {
+  if (!mayBeInterim(chunk) || chunk.length >= MAX_LENGTH) return false
+  const start = headOf(chunk).replace(/^HTTP\/1\.0/, 'HTTP/1.1')
   return start.startsWith(CONTINUE) || CONTINUE.startsWith(start)
 }
