@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { badRequest } from '../errors.ts'
+import { MAX_NESTING } from './json.ts'
 
 // Building blocks of request bodies.
 
@@ -7,8 +8,6 @@ import { badRequest } from '../errors.ts'
 export const bool = () => z.boolean()
 /** Creates an integer between two bounds. */
 export const int = (min: number, max: number) => z.int().min(min).max(max)
-
-const MAX_DEPTH = 64
 
 /**
  * Rejects input that is nested too deep (contract.md section 1, "Limits") and text that PostgreSQL cannot store: NUL
@@ -18,8 +17,8 @@ const MAX_DEPTH = 64
 export function checkInput(value: unknown, depth = 1, field = ''): void {
   if (typeof value === 'string') checkText(value, field)
   if (typeof value !== 'object' || value === null) return
-  if (depth > MAX_DEPTH) {
-    throw badRequest(`Request body too deep. At most ${MAX_DEPTH} levels`, {
+  if (depth > MAX_NESTING) {
+    throw badRequest(`Request body too deep. At most ${MAX_NESTING} levels`, {
       detail: 'Send flatter JSON, or the deep part as text.',
     })
   }

@@ -4,6 +4,7 @@ import { LRUCache } from 'lru-cache'
 import { z } from 'zod'
 import { hasLargeNumbers, parseExact, tryParseExact } from './exact-json.ts'
 import { text } from './fields.ts'
+import { isNested, MAX_NESTING } from './json.ts'
 import { isOutOfTime, runInTime } from './time-limit.ts'
 import { asObject, type Fields, isObject } from './unknown.ts'
 
@@ -12,8 +13,6 @@ import { asObject, type Fields, isObject } from './unknown.ts'
 /** Maximum nesting of subschemas, and maximum size of a schema (bytes of JSON). */
 const MAX_DEPTH = 10
 const MAX_BYTES = 32 * 1024
-/** Maximum nesting of an answer. A deeper one would exceed the stack when it is stored. */
-const MAX_ANSWER_DEPTH = 64
 /** Maximum duration of a check (ms), because a foreign schema may have a pathological pattern. */
 const PATIENCE = 500
 /** Maximum number of mismatches in a message. */
@@ -155,12 +154,6 @@ function describe({ instancePath, message = 'does not fit', params }: ErrorObjec
 /** A parsed answer, or the reason why it does not fit. */
 export type Parsed = { value: unknown; problem: null } | { problem: string }
 
-/** Returns whether lists and objects of a value are nested more than `left` levels deep. */
-const isNested = (value: unknown, left: number): boolean =>
-  typeof value === 'object' &&
-  value !== null &&
-  (left === 0 || Object.values(value).some((inner) => isNested(inner, left - 1)))
-
 const TOO_SLOW = 'the check of the answer took too long'
 
 /** Parses an answer and checks it against the schema of the output. */
@@ -174,7 +167,7 @@ export function parseAnswer({ schema }: Output, answer: string): Parsed {
   } catch (error) {
     return { problem: `the answer is not JSON: ${error instanceof Error ? error.message.slice(0, 200) : ''}` }
   }
-  if (isNested(plain, MAX_ANSWER_DEPTH)) return { problem: `the answer has more than ${MAX_ANSWER_DEPTH} levels` }
+  if (isNested(plain)) return { problem: `the answer has more than ${MAX_NESTING} levels` }
   try {
     const validate = compile(schema)
     if (runInTime(PATIENCE, () => validate(plain))) return { value, problem: null }
@@ -210,7 +203,7 @@ export function findAnswer(output: Output, answer: string): string | null {
 function innerOf(json: string): string | undefined {
   const value = tryParseExact(json.trim())
   if (typeof value === 'string') return value
-  if (isNested(value, MAX_ANSWER_DEPTH)) return undefined
+  if (isNested(value)) return undefined
   const [inner, ...others] = typeof value === 'object' && value !== null ? Object.values(value) : []
   return inner === undefined || others.length ? undefined : JSON.stringify(inner)
 }

@@ -1,13 +1,10 @@
-import { parseJson } from '../../lib/json.ts'
+import { isNested, MAX_NESTING, parseJson } from '../../lib/json.ts'
 import { asList, asObject, asText, type Fields, isObject, withoutNull } from '../../lib/unknown.ts'
 import { PICTURES } from '../../media/schema.ts'
 import { MAX_CONTENT } from './content.ts'
 
 /** Maximum size of one picture (characters of base64), as providers accept. */
 const MAX_PICTURE = 5 * 1024 * 1024
-
-/** Maximum nesting of a schema (levels). */
-const MAX_DEPTH = 64
 
 /**
  * Normalizes an answer for the SDK, which would reject all of it for one invalid tool or part, and report each of many
@@ -134,7 +131,7 @@ function isSaidIn(text: string, value: unknown): boolean {
 }
 
 /** Finds the words and numbers in a value. */
-function* valuesIn(value: unknown, left = MAX_DEPTH): Generator<string> {
+function* valuesIn(value: unknown, left = MAX_NESTING): Generator<string> {
   if (typeof value === 'number') yield String(value)
   else if (isText(value) && value.trim()) yield value.trim().slice(0, COMPARED.value)
   else if (typeof value === 'object' && value !== null && left > 0)
@@ -226,7 +223,7 @@ function inputSchemaOf({ inputSchema, input_schema, parameters }: Fields): Field
   const stated = isText(given) ? parseJson(given) : given
   // PHP sends an empty list for an empty object.
   const schema = stated === true || isEmptyList(stated) ? {} : stated
-  if (!isObject(schema) || isTooDeep(schema)) return null
+  if (!isObject(schema) || isNested(schema)) return null
   if (isProperties(schema)) return inputSchemaOf({ inputSchema: { type: 'object', properties: schema } })
   const { type: kind = 'object', properties, required, ...others } = withoutNull(schema)
   // Some servers leave the type of a tool without inputs empty.
@@ -247,10 +244,6 @@ const isProperties = (schema: Fields): boolean =>
   Object.keys(schema).length > 0 && Object.values(schema).every((one) => isObject(one) && isText(one.type))
 
 const isEmptyList = (value: unknown) => Array.isArray(value) && value.length === 0
-
-const isTooDeep = (value: unknown, left = MAX_DEPTH): boolean =>
-  left === 0 ||
-  (typeof value === 'object' && value !== null && Object.values(value).some((part) => isTooDeep(part, left - 1)))
 
 /** Describes a part of an answer as text for the model. */
 function toText(given: unknown): string {

@@ -1,12 +1,10 @@
 import { isExactNumber, parseExact } from '../../../lib/exact-json.ts'
+import { MAX_NESTING } from '../../../lib/json.ts'
 import { type Fields, isObject } from '../../../lib/unknown.ts'
 import { isNothing } from '../models/call-inputs.ts'
 import { type Alternative, alternativesOf } from '../models/tool-schemas.ts'
 
 // The inputs of tool calls: reads them from JSON, and fits them to the schema of their tool.
-
-/** Maximum nesting of a tool input. Deeper input would exceed the stack when it is serialized. */
-const MAX_DEPTH = 64
 
 /** Parses an input as JSON. Returns the text itself if it is invalid. */
 export function readInput(input: string): unknown {
@@ -23,7 +21,7 @@ export function readInput(input: string): unknown {
 export function clean(value: unknown, depth = 0): unknown {
   if (typeof value === 'string') return value.replaceAll('\0', '').toWellFormed()
   if (typeof value !== 'object' || value === null || isExactNumber(value)) return value
-  if (depth === MAX_DEPTH) throw new RangeError('Too deep')
+  if (depth === MAX_NESTING) throw new RangeError('Too deep')
   if (Array.isArray(value)) return value.map((item) => clean(item, depth + 1))
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [clean(key), clean(inner, depth + 1)]))
 }
