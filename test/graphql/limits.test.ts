@@ -1,6 +1,7 @@
 import { getIntrospectionQuery, parse } from 'graphql'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { checkLimits, LIMITS } from '../../src/graphql/limits.ts'
+import { checkLimits } from '../../src/graphql/document-limits.ts'
+import { LIMITS } from '../../src/graphql/limits.ts'
 import { schema } from '../../src/graphql/schema.ts'
 import { stopClock } from '../support/clock.ts'
 import { type Member, startServer } from '../support/server.ts'

@@ -10,7 +10,7 @@ import {
 } from 'graphql'
 import { describe, expect, test } from 'vitest'
 import { extensionsOf } from '../../src/graphql/builder.ts'
-import { checkLimits } from '../../src/graphql/limits.ts'
+import { checkLimits } from '../../src/graphql/document-limits.ts'
 import { schema } from '../../src/graphql/schema.ts'
 
 const types = Object.values(schema.getTypeMap()).filter(({ name }) => !name.startsWith('__'))

@@ -11,7 +11,7 @@ import {
   parse,
 } from 'graphql'
 import { expect, test } from 'vitest'
-import { checkLimits } from '../../src/graphql/limits.ts'
+import { checkLimits } from '../../src/graphql/document-limits.ts'
 import { schema } from '../../src/graphql/schema.ts'
 import { newId } from '../../src/lib/id.ts'
 import { stopClock } from '../support/clock.ts'

@@ -16,7 +16,7 @@ import {
   parse,
 } from 'graphql'
 import { extensionsOf } from '../../src/graphql/builder.ts'
-import { checkLimits } from '../../src/graphql/limits.ts'
+import { checkLimits } from '../../src/graphql/document-limits.ts'
 import { schema } from '../../src/graphql/schema.ts'
 import { graphql, post } from '../graphql/support.ts'
 import { procedures } from './api.ts'
