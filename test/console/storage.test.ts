@@ -1,14 +1,19 @@
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { readStored, readStoredList, store } from '../../src/console/lib/storage.ts'
+import { clearTab, readStored, readStoredList, store } from '../../src/console/lib/storage.ts'
 
-test('a browser that refuses its storage forgets, and the page works', () => {
+const refuse = () => {
+  throw new Error('Access is denied for this document')
+}
+
+test.each([
+  ['refuses its storage', Object.defineProperty({}, 'sessionStorage', { get: refuse })],
+  ['has a full storage', { sessionStorage: { getItem: () => 'an earlier text', setItem: refuse, removeItem: refuse } }],
+])('a page has its texts until a reload in a browser that %s', (_, window) => {
   onTestFinished(() => void vi.unstubAllGlobals())
-  const refuse = () => {
-    throw new Error('Access is denied for this document')
-  }
-  vi.stubGlobal('window', Object.defineProperty({}, 'localStorage', { get: refuse }))
-  store('localStorage', 'a', 'text')
-  store('localStorage', 'a', null)
+  onTestFinished(clearTab)
+  vi.stubGlobal('window', window)
+  expect(store('sessionStorage', 'a', 'text')).toBe(false)
+  expect(readStored('sessionStorage', 'a')).toBe('text')
   expect(readStored('localStorage', 'a')).toBeNull()
 })
 

@@ -1,9 +1,10 @@
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { cronInWords } from '../../src/console/features/missions/cron.ts'
 import { withNewest } from '../../src/console/features/runs/newest.ts'
+import { moment, ownTimeZone } from '../../src/console/lib/format.ts'
 import { newId } from '../../src/console/lib/id.ts'
 import { withLineEnds } from '../../src/console/lib/line-ends.ts'
-import { toNumber } from '../../src/console/lib/number.ts'
+import { toFraction, toNumber } from '../../src/console/lib/number.ts'
 import { midnight, periodsBetween } from '../../src/console/lib/periods.ts'
 import { inPageWords, refusalIn } from '../../src/console/lib/refusals.ts'
 
@@ -86,6 +87,27 @@ test('a day begins at midnight of the person, and the day after it at the next o
 test('a field with a text that is no number sends the text, which the API refuses', () => {
   const texts = ['', ' ', '0', ' 7 ', '1.5', 'ten', 'Infinity']
   expect(texts.map(toNumber)).toEqual([undefined, undefined, 0, 7, 1.5, 'ten', 'Infinity'])
+})
+
+test('a field for a fraction takes a decimal comma, and no comma between thousands', () => {
+  expect(['0,7', ' 1,25 ', ',5', '0.7', '1,000,000', 'a,5'].map(toFraction)).toEqual([
+    ...[0.7, 1.25, 0.5, 0.7],
+    ...['1,000,000', 'a,5'],
+  ])
+  expect(toNumber('128,000')).toBe('128,000')
+})
+
+test('a browser without the rules of a time zone writes its moments in UTC, and says so', () => {
+  const at = '2026-12-01T10:30:00Z'
+  expect(moment(at, 'No/Where')).toBe(`${moment(at, 'UTC')} UTC`)
+  expect(moment(at, 'Asia/Kolkata')).not.toBe(moment(at, 'UTC'))
+  onTestFinished(() => void vi.restoreAllMocks())
+  const options = new Intl.DateTimeFormat().resolvedOptions()
+  const zone = vi.spyOn(Intl.DateTimeFormat.prototype, 'resolvedOptions')
+  zone.mockReturnValue({ ...options, timeZone: 'Etc/Unknown' })
+  expect(ownTimeZone()).toBe('UTC')
+  zone.mockReturnValue({ ...options, timeZone: 'Asia/Kolkata' })
+  expect(ownTimeZone()).toBe('Asia/Kolkata')
 })
 
 test('a file from Windows keeps its line ends when a field of a page has changed it', () => {

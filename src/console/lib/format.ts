@@ -20,11 +20,30 @@ export function ago(iso: string): string {
   return day.format(new Date(iso))
 }
 
-/** Writes a moment in the time zone of the person, or in one that is named. */
-export const moment = (iso: string, timeZone?: string): string =>
-  timeZone
-    ? new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short', timeZone }).format(new Date(iso))
-    : full.format(new Date(iso))
+const fullIn = (timeZone: string) =>
+  new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short', timeZone })
+
+/** Returns whether the browser has the rules of a time zone. The server may have newer ones. */
+function hasTimeZone(timeZone: string): boolean {
+  try {
+    return fullIn(timeZone) !== undefined
+  } catch {
+    return false
+  }
+}
+
+/** Writes a moment in the time zone of the person, or in one that is named: in UTC if the browser lacks that one. */
+export function moment(iso: string, timeZone?: string): string {
+  const date = new Date(iso)
+  if (!timeZone) return full.format(date)
+  return hasTimeZone(timeZone) ? fullIn(timeZone).format(date) : `${fullIn('UTC').format(date)} UTC`
+}
+
+/** Returns the time zone of the person, or UTC if the browser cannot find it out: then it names none, or `Etc/Unknown`. */
+export function ownTimeZone(): string {
+  const { timeZone } = Intl.DateTimeFormat().resolvedOptions()
+  return timeZone && hasTimeZone(timeZone) ? timeZone : 'UTC'
+}
 
 /** Formats a day of UTC, such as a period of the usage report. */
 export const utcDay = (at: number): string => dayOfUtc.format(at)

@@ -19,10 +19,9 @@ export async function loadPage<Module>(load: () => Promise<Module>): Promise<Mod
       () => false,
     )
     if (!isReached) throw new TypeError('A page was not loaded', { cause: error })
-    if (!hasUnsaved() && readStored('sessionStorage', KEY) !== message) {
-      store('sessionStorage', KEY, message)
-      location.reload()
-    }
+    const isFirst = readStored('sessionStorage', KEY) !== message
+    // Without a storage the page would reload for ever.
+    if (!hasUnsaved() && isFirst && store('sessionStorage', KEY, message)) location.reload()
     throw new Error(texts.updated, { cause: error })
   }
 }

@@ -1,10 +1,16 @@
 /**
- * The storage of the browser, for this tab or for all. A browser that refuses it, or has no space left, forgets, and
- * the page still works.
+ * The storage of the browser, for this tab or for all. If the browser refuses it, or has no space left, the page has
+ * the texts until it is closed or reloaded.
  */
 type Kind = 'localStorage' | 'sessionStorage'
 
+/** Texts that the browser did not store, such as one that is longer than its whole storage. A reload loses them. */
+const unstored = new Map<string, string>()
+const nameOf = (kind: Kind, key: string) => `${kind} ${key}`
+
 export function readStored(kind: Kind, key: string): string | null {
+  const text = unstored.get(nameOf(kind, key))
+  if (text !== undefined) return text
   try {
     return window[kind].getItem(key)
   } catch {
@@ -22,18 +28,22 @@ export function readStoredList<Item>(kind: Kind, key: string, isItem: (value: un
   }
 }
 
-/** Stores a text, or removes it if it is null. */
-export function store(kind: Kind, key: string, text: string | null): void {
+/** Stores a text, or removes it if it is null. Returns whether that survives a reload. */
+export function store(kind: Kind, key: string, text: string | null): boolean {
+  unstored.delete(nameOf(kind, key))
   try {
     if (text === null) window[kind].removeItem(key)
     else window[kind].setItem(key, text)
+    return true
   } catch {
-    // Nothing to do: the text does not survive a reload.
+    if (text !== null) unstored.set(nameOf(kind, key), text)
+    return false
   }
 }
 
 /** Removes all texts of this tab. */
 export function clearTab(): void {
+  unstored.clear()
   try {
     window.sessionStorage.clear()
   } catch {

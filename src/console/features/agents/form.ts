@@ -1,6 +1,6 @@
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Input, Output } from '../../api.ts'
-import { toNumber } from '../../lib/number.ts'
+import { toFraction, toNumber } from '../../lib/number.ts'
 import { texts } from '../../texts.ts'
 import { agents as t } from './texts.ts'
 
@@ -159,8 +159,8 @@ type Written = Omit<
 export function toInput(draft: Draft): Written & Pick<Draft, 'systemPrompt' | 'visibility'> {
   const settings = {
     ...draft.otherSettings,
-    temperature: toNumber(draft.temperature),
-    topP: toNumber(draft.topP),
+    temperature: toFraction(draft.temperature),
+    topP: toFraction(draft.topP),
     maxOutputTokens: toNumber(draft.maxOutputTokens),
     reasoningEffort: draft.reasoningEffort || undefined,
   }

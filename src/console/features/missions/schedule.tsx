@@ -2,7 +2,7 @@ import { useQuery } from '@tanstack/react-query'
 import { useDeferredValue } from 'react'
 import { callQuery, describeFailure, type Output, refusalOf } from '../../api.ts'
 import { Select, TextField } from '../../components/field.tsx'
-import { moment } from '../../lib/format.ts'
+import { moment, ownTimeZone } from '../../lib/format.ts'
 import { toNumber } from '../../lib/number.ts'
 import { cronInWords } from './cron.ts'
 import { missions as t } from './texts.ts'
@@ -26,7 +26,7 @@ export const newSchedule = (): ScheduleDraft => ({
   value: '',
   overlap: 'skip',
   maxRuns: '',
-  timezone: Intl.DateTimeFormat().resolvedOptions().timeZone,
+  timezone: ownTimeZone(),
 })
 
 export const toScheduleDraft = ({ type, value, timezone, overlap, maxRuns }: Schedule): ScheduleDraft => ({
