@@ -286,10 +286,11 @@ async function naming(database: string, work: () => Promise<void>): Promise<void
     await work()
   } catch (error) {
     const access = accessAdvice(error)
-    const isAway = isUnavailable(error) && troubleIn(error)?.name !== 'refused' && !access
-    if (error instanceof MigrationError || isAway || !(error instanceof Error)) throw error
+    if (error instanceof MigrationError || !(error instanceof Error)) throw error
     const refusal = `${codeIn(error)} ${error.message}`
     const remedy = REMEDIES.find(([refusals]) => refusals.test(refusal))?.[1]
+    const isAway = isUnavailable(error) && troubleIn(error)?.name !== 'refused' && !access
+    if (isAway && !remedy) throw error
     const wayOut = remedy ? `. ${remedy}` : access && `.${access}`
     throw new MigrationError(`The database ${database} cannot be used: ${error.message}${wayOut}`, { cause: error })
   }

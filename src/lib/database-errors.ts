@@ -17,12 +17,16 @@ const KINDS = new Set([
 /**
  * Codes that mean an unavailable database, of the operating system, SQLite and PostgreSQL. From PostgreSQL these are:
  * - class 08 (connections), class 53 (out of memory, disk or connections) and class 28 (a refused user or password),
- * - 25006 (a read-only standby, or a provider's full disk),
+ * - 3D000 and 55000 (a database that is missing, or closed to connections), 42501, 42P01 and 3F000 (rights, tables),
+ * - 25006 (a read-only standby, or a provider's full disk) and class 58 (its files),
  * - shutdown, startup and conflicts (class 40),
  * - time limits of the operator or of this service (25P03, 25P04, 57014, 57P05).
  */
 const DRIVER =
-  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR|CANTOPEN|READONLY_DBMOVED).*|08...|25006|25P0[34]|28...|40001|40P01|53...|55P03|57014|57P0[1-5])$/
+  /^(E(CONN(REFUSED|RESET|ABORTED)|PIPE|TIMEDOUT|(HOST|NET)UNREACH|NOTFOUND|AI_AGAIN)|SQLITE_(BUSY|FULL|IOERR|CANTOPEN|READONLY_DBMOVED).*|08...|25006|25P0[34]|28...|3[DF]000|40001|40P01|42501|42P01|53...|55000|55P03|57014|57P0[1-5]|58...)$/
+
+/** The system calls of a connection: whatever their code, such as ENOENT of a socket, there is none. */
+const CONNECTING = /^(connect|getaddrinfo)$/
 
 /** Node's codes of an encrypted connection that fails, mostly because of a certificate, and Prisma's kind of all these. */
 const TLS_KIND = 'TlsConnectionError'
@@ -36,15 +40,15 @@ const TLS_MESSAGE = /^(The server does not support|There was an error establishi
 const MESSAGE =
   /^(Connection terminated|Query read timeout|Client has encountered a connection error|Client was closed|timeout exceeded when trying to connect)/
 
-type Details = { code?: unknown; message?: unknown; kind?: unknown; originalCode?: unknown }
+type Details = { code?: unknown; message?: unknown; kind?: unknown; originalCode?: unknown; syscall?: unknown }
 
 /**
  * Returns whether the database is unreachable or overloaded: nothing was written, and the same request may succeed
  * later (contract.md section 1: 503).
  */
 export function isUnavailable(error: unknown): boolean {
-  const { code, message, kind } = details(error)
-  if (CODES.has(String(code)) || KINDS.has(String(kind))) return true
+  const { code, message, kind, syscall } = details(error)
+  if (CODES.has(String(code)) || KINDS.has(String(kind)) || CONNECTING.test(String(syscall))) return true
   const own = codeIn(error)
   return DRIVER.test(own) || TLS.test(own) || MESSAGE.test(String(message))
 }
@@ -96,6 +100,8 @@ export type Trouble = {
     | 'read_only'
     | 'taken'
     | 'no_connections'
+    | 'no_database'
+    | 'no_access'
     | 'refused'
     | 'tls'
     | 'locked'
@@ -108,6 +114,12 @@ export type Trouble = {
   /** The same for the log, if it differs. */
   line?: string
 }
+
+/** PostgreSQL's codes of a refused right, and of a missing table or schema. */
+const NO_ACCESS = /^(3F000|42501|42P01)$/
+
+/** Returns whether a session may not use the tables. Another one may, once the settings of its role are corrected. */
+export const lacksAccess = (code: unknown): boolean => NO_ACCESS.test(String(code))
 
 const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
   [
@@ -124,6 +136,13 @@ const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
       detail:
         'The database file cannot be read or written: its disk fails, has no space or inodes left, or knows no locks, as ' +
         'some network shares. The operator has to look at the disk (df -h, df -i) and at the log of its system.',
+    },
+  ],
+  [
+    /^58...$/,
+    {
+      name: 'disk_error',
+      detail: 'PostgreSQL cannot use its files. The operator has to look at its log and at its disk.',
     },
   ],
   [
@@ -173,6 +192,24 @@ const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
       detail:
         'PostgreSQL refuses the user or the password of this server. The operator has to correct it, in PostgreSQL or in ' +
         'DATABASE_URL.',
+    },
+  ],
+  [
+    /^(3D000|55000|57P04)$/,
+    {
+      name: 'no_database',
+      detail:
+        'The database was dropped or renamed, or accepts no connections. The operator has to restore it, or to correct ' +
+        'DATABASE_URL.',
+    },
+  ],
+  [
+    NO_ACCESS,
+    {
+      name: 'no_access',
+      detail:
+        'The role of this server may not use its tables, or does not find them. The operator has to undo a change of the ' +
+        'rights, the schema public or the search_path.',
     },
   ],
   [
@@ -270,7 +307,11 @@ const REPEATING = /^(PrismaClient|DriverAdapterError|SyntaxError)/
 /** Returns an error's own fields and those of the driver adapter's error that it is or contains. */
 function details(error: unknown): Details {
   if (!(error instanceof Error)) return {}
-  const { code, meta, cause } = error as Error & { code?: unknown; meta?: { driverAdapterError?: { cause?: Details } } }
+  const { code, syscall, meta, cause } = error as Error & {
+    code?: unknown
+    syscall?: unknown
+    meta?: { driverAdapterError?: { cause?: Details } }
+  }
   const driver = meta?.driverAdapterError?.cause ?? (error.name === 'DriverAdapterError' ? (cause as Details) : {})
-  return { code, message: error.message, kind: driver.kind, originalCode: driver.originalCode }
+  return { code, syscall, message: error.message, kind: driver.kind, originalCode: driver.originalCode }
 }

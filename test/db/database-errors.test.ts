@@ -10,6 +10,7 @@ import { createLog } from '../../src/lib/log.ts'
 import { explain } from '../../src/serve.ts'
 import { createCertificate } from '../support/certificate.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
+import { createFolder } from '../support/folder.ts'
 import { listen } from '../support/listen.ts'
 import { type Postgres, startPostgres } from '../support/postgres.ts'
 
@@ -168,6 +169,24 @@ const UNENCRYPTED = refusal(
   'no pg_hba.conf entry for host "10.0.0.1", user "ada", database "muster", no encryption',
 )
 const SCRAM = [message('R', '\0\0\0\nSCRAM-SHA-256\0\0'), message('R', '\0\0\0\vr=a,s=b,i=1')]
+
+test('a PostgreSQL whose socket is gone while it restarts counts as unavailability', async () => {
+  await using folder = await createFolder()
+  const url = `postgresql://ada@/muster?host=${encodeURIComponent(folder.path)}`
+  const adapter = await postgresqlAdapter(url, 1)
+  const connected = await adapter.connect()
+  const errors = [
+    await failure(adapter.begin().then(({ runner }) => runner.rows({ sql: 'SELECT 1', args: [] }, false))),
+    await failure(connected.queryRaw({ sql: 'SELECT 1', args: [], argTypes: [] })),
+    await failure(openDatabase({ DATABASE_URL: url, DATA_DIR: '', DATABASE_POOL_SIZE: 1 })),
+  ]
+  await connected.dispose()
+  expect(errors.map(isUnavailable)).toEqual([true, true, true])
+  expect(errors.slice(0, 2).map((error) => toAppError(error).status)).toEqual([503, 503])
+  expect(explain(errors[2], { DATABASE_URL: url })).toMatch(
+    /ENOENT .*\. Start the database, or correct DATABASE_URL\.$/,
+  )
+})
 
 describe('an encrypted connection to PostgreSQL', () => {
   test.each([

@@ -207,6 +207,9 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
     ['25P03', 'idle', 'Nothing was written'],
     ['25P04', 'idle', 'Nothing was written'],
     ['57P03', 'starting', 'starting or stopping'],
+    ['55000', 'no_database', 'dropped or renamed'],
+    ['42501', 'no_access', 'may not use its tables'],
+    ['58030', 'disk_error', 'its files'],
     ['40001', undefined, undefined],
     ['40P01', undefined, undefined],
   ])('answers %s with a clear 503, writes nothing, and serves the tasks beside it', async (code, trouble, detail) => {
@@ -303,6 +306,22 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
     await runSql(admin, `ALTER ROLE ${role} LOGIN`)
     await expect.poll(async () => (await request(first, 'GET', '/readyz')).status).toBe(200)
     expect((await request(first, 'GET', '/api/v1/agents')).status).toBe(200)
+    await listening()
+  })
+
+  it('answers 503 while the role finds no tables, and recovers as soon as its settings are right', async () => {
+    await runSql(admin, `ALTER ROLE ${role} SET search_path = elsewhere`)
+    await terminateAll()
+    const refused = { status: 503, body: { detail: expect.stringContaining('search_path') } }
+    for (const path of ['/api/v1/agents', '/readyz'])
+      await expect.poll(() => request(first, 'GET', path)).toMatchObject(refused)
+    // A transaction has a session of its own, so these are as many as the pool has.
+    const { db, settings } = first.service.deps
+    const count = () => db.$transaction((tx) => tx.organization.count()).then(Boolean, () => false)
+    const succeeded = () => Promise.all(Array.from({ length: settings.DATABASE_POOL_SIZE }, count))
+    expect(await succeeded()).not.toContain(true)
+    await runSql(admin, `ALTER ROLE ${role} RESET search_path`)
+    await expect.poll(succeeded).not.toContain(false)
     await listening()
   })
 

@@ -1,4 +1,5 @@
 import { Client, type ClientConfig, DatabaseError, Pool, type PoolClient, type PoolConfig } from 'pg'
+import { lacksAccess } from '../../lib/database-errors.ts'
 import { choosesHost } from '../../lib/postgres-url.ts'
 import { findWritableHost } from './hosts.ts'
 
@@ -24,7 +25,10 @@ const isFull = (error: unknown): boolean => error instanceof DatabaseError && er
 
 /** Returns whether an error is a statement's own. After any other, its connection is of no use. */
 export const isOfStatement = (error: unknown): boolean =>
-  error instanceof DatabaseError && !WRONG_HOST.test(error.code ?? '') && !ENDED.test(error.code ?? '')
+  error instanceof DatabaseError &&
+  !WRONG_HOST.test(error.code ?? '') &&
+  !ENDED.test(error.code ?? '') &&
+  !lacksAccess(error.code)
 
 /**
  * Opens a pool. If the URL lists several hosts, the pool connects to the one that accepts writes. When a connection
