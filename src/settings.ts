@@ -6,18 +6,20 @@ import { BUILT_IN, isModelId, readModelName } from './lib/model-name.ts'
 import { ProviderKey } from './lib/provider-headers.ts'
 import {
   baseAddress,
+  bytes,
   CompatibleProviders,
   count,
   database,
+  days,
   delay,
   file,
   flag,
+  folder,
   headers,
   isOrigin,
   json,
   Key,
   list,
-  MAX_DAYS,
   MAX_WAIT,
   McpCatalogue,
   proxy,
@@ -86,7 +88,7 @@ export const Settings = z
     OTEL_EXPORTER_OTLP_ENDPOINT: web.optional(),
     OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT: flag,
 
-    DATA_DIR: z.string().default('./data'),
+    DATA_DIR: folder.default('./data'),
     ALLOW_NEW_INSTALLATION: flag,
     DATABASE_URL: database(/^(file:|postgres(ql)?:\/\/)/, 'file: or postgresql://'),
     DATABASE_DIRECT_URL: database(/^postgres(ql)?:\/\//, 'postgresql://'),
@@ -168,31 +170,19 @@ export const Settings = z
     MAX_RUNNING: count(1).default(5000),
     MAX_RUNNING_PER_ORGANIZATION: count(1).optional(),
     MAX_PENDING_RUNS: count(0).optional(),
-    MAX_RUN_BYTES: z.coerce
-      .number()
-      .int()
-      .min(1024 * 1024)
-      .optional(),
-    MAX_UNSENT_BYTES: z.coerce
-      .number()
-      .int()
-      .min(1024 * 1024)
-      .default(64 * 1024 ** 2),
-    MEDIA_QUOTA: z.coerce
-      .number()
-      .int()
-      .min(0)
-      .default(10 * 1024 ** 3),
-    MEDIA_DIR: z.string().optional(),
+    MAX_RUN_BYTES: bytes(1024 * 1024).optional(),
+    MAX_UNSENT_BYTES: bytes(1024 * 1024).default(64 * 1024 ** 2),
+    MEDIA_QUOTA: bytes(0).default(10 * 1024 ** 3),
+    MEDIA_DIR: folder.optional(),
     S3_BUCKET: z.string().optional(),
     S3_REGION: z.string().default('us-east-1'),
     S3_ENDPOINT: web.optional(),
     S3_ACCESS_KEY_ID: z.string().optional(),
     S3_SECRET_ACCESS_KEY: z.string().optional(),
-    EVENT_RETENTION_DAYS: z.coerce.number().positive().max(MAX_DAYS).default(90),
+    EVENT_RETENTION_DAYS: days.default(90),
     RATE_LIMIT: rateLimit,
     EXECUTE_RATE_LIMIT: rateLimit,
-    AUDIT_RETENTION_DAYS: z.coerce.number().positive().max(MAX_DAYS).default(365),
+    AUDIT_RETENTION_DAYS: days.default(365),
   })
   .refine(
     (env) => env.BOOTSTRAP_TOKEN === undefined || isWellFormed(env.BOOTSTRAP_TOKEN, env.TOKEN_PREFIX),

@@ -52,6 +52,26 @@ describe('a setting', () => {
     expect(() => readSettings({ TOOL_TIMEOUT: '2m' })).toThrow('TOOL_TIMEOUT: must be a number of seconds')
   })
 
+  it.each([
+    [{ MEDIA_QUOTA: '10GB' }, 'MEDIA_QUOTA: must be a number of bytes'],
+    [{ EVENT_RETENTION_DAYS: '90d' }, 'EVENT_RETENTION_DAYS: must be a number of days'],
+    [{ OPENAI_HEADERS: 'null' }, 'OPENAI_HEADERS: must be JSON, such as {"api-key": "…"}'],
+    [{ OPENAI_HEADERS: '["a"]' }, 'OPENAI_HEADERS: must be JSON, such as {"api-key": "…"}'],
+    [{ COMPATIBLE_PROVIDERS: '{"name": "a"}' }, 'COMPATIBLE_PROVIDERS: must be JSON, such as [{"name": "groq"'],
+  ])('a setting of another type is refused with the type that it has: %j', (env, message) => {
+    expect(() => readSettings(env)).toThrow(`  ${message}`)
+  })
+
+  it.each(['~/muster', '~', '$HOME/muster', '$DATA/muster'])(
+    'a setting of a path that only a shell would complete is refused: %s',
+    (path) => {
+      expect(() => readSettings({ DATA_DIR: path })).toThrow('  DATA_DIR: must be the whole path')
+      expect(() => readSettings({ MEDIA_DIR: path })).toThrow('  MEDIA_DIR: must be the whole path')
+      expect(() => readSettings({ DATABASE_URL: `file:${path}` })).toThrow('  DATABASE_URL: must have the whole path')
+      expect(readSettings({ DATA_DIR: `./${path}` }).DATA_DIR).toBe(`./${path}`)
+    },
+  )
+
   it('a setting of a duration is in whole milliseconds', () => {
     expect(readSettings({ TOOL_TIMEOUT: '2.01', APPROVAL_TIMEOUT: '1.0005', DRAIN_TIMEOUT: '0.00001' })).toMatchObject({
       TOOL_TIMEOUT: 2_010,

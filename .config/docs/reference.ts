@@ -125,7 +125,7 @@ them the environment of the server: \`DATA_DIR\`, \`DATABASE_URL\`, \`ENCRYPTION
       ['Command', 'Description'],
       COMMANDS.map(({ usage, summary }) => [`\`${usage}\``, `${summary}.`]),
     ),
-    `\`--json\` prints one object instead of text; \`npm run -s admin -- …\` prints nothing else. \`--help\` lists all commands.`,
+    `\`--json\` prints one object instead of text; \`npm run -s admin -- …\` prints nothing else. \`--help\` lists all commands; after a command, it explains that one.`,
     `| Exit code | Meaning |
 | --- | --- |
 | 0 | The command succeeded. |

@@ -123,7 +123,7 @@ export const COMMANDS: readonly Command[] = [
   },
 ]
 
-export const HELP = [
+const HELP = [
   'Usage: npm run admin -- COMMAND [--json]',
   '',
   ...COMMANDS.flatMap(({ usage, summary }) => [`  ${usage}`, `      ${summary}`]),
@@ -135,23 +135,31 @@ export const HELP = [
 
 export type Invocation = { command: Command; args: string[]; options: commands.Options; json: boolean }
 
+const find = (positionals: readonly string[]): Command | undefined =>
+  COMMANDS.find(({ usage }) => wordsOf(usage).every((word, index) => word === positionals[index]))
+
 function unknownCommand(positionals: string[]): UsageError {
   const help = 'See npm run admin -- --help'
   if (!positionals.length) return new UsageError(`No command. ${help}`)
   const given = positionals.slice(0, 2).join(' ')
   const names = COMMANDS.map(({ usage }) => wordsOf(usage).join(' '))
   const like = nearest(given, names) ?? nearest(positionals[0]!, names)
-  const family = names.filter((name) => name.startsWith(`${positionals[0]} `))
+  const first = nearest(positionals[0]!, new Set(names.map((name) => name.split(' ')[0]!)))
+  const family = names.filter((name) => name.startsWith(`${first} `))
   const known = family.length ? `There are ${family.join(', ')}. ` : ''
   return new UsageError(`Unknown command: ${toPrintable(given)}. ${like ? `Did you mean ${like}? ` : known}${help}`)
 }
 
-/** Returns the command named by the arguments with its options; null if help is requested. */
-export function readArguments(argv: string[]): Invocation | null {
+/** Returns the help for one command. */
+const helpOf = ({ usage, summary }: Command): string => `Usage: npm run admin -- ${usage} [--json]\n\n${summary}.`
+
+/** Returns the command named by the arguments with its options, or the help that they ask for. */
+export function readArguments(argv: string[]): Invocation | string {
   const { values, positionals } = parse(argv)
   const { json = false, help, ...options } = values
-  if (help || positionals[0] === 'help') return null
-  const command = COMMANDS.find(({ usage }) => wordsOf(usage).every((word, index) => word === positionals[index]))
+  const asksForHelp = positionals[0] === 'help'
+  const command = find(asksForHelp ? positionals.slice(1) : positionals)
+  if (help || asksForHelp) return command ? helpOf(command) : HELP
   if (!command) throw unknownCommand(positionals)
   const { usage } = command
   const wrong = (problem: string) => new UsageError(`${problem} Usage: ${usage}`)
@@ -159,7 +167,10 @@ export function readArguments(argv: string[]): Invocation | null {
   const needed = usage.replaceAll(OPTIONAL, '')
   const count = needed.replaceAll(OPTION, '').trim().split(/\s+/).length - wordsOf(usage).length
   if (args.length < count) throw wrong('Missing argument.')
-  if (args.length > count) throw wrong(`Unexpected argument: ${args.at(-1)}.`)
+  if (args.length > count) {
+    const quotes = count ? ' Put quotes around a value with blanks.' : ''
+    throw wrong(`Unexpected argument: ${toPrintable(args.at(-1)!)}.${quotes}`)
+  }
   const given = Object.keys(options)
   const missing = optionsIn(needed).find((option) => !given.includes(option))
   if (missing) throw wrong(`Missing option: --${missing}.`)
@@ -183,6 +194,9 @@ function parse(argv: string[]) {
   } catch (error) {
     const isUsage = error instanceof TypeError && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS')
     if (!isUsage) throw error
+    // Node calls a value that begins with a hyphen ambiguous, such as a negative number.
+    const [, option] = /^Option '(?:-\w, )?(--[a-z-]+).*(?:argument missing|is ambiguous)/.exec(error.message) ?? []
+    if (option) throw new UsageError(`Missing value after ${option}. See npm run admin -- --help`)
     throw new UsageError(`${error.message.split(/\.\s/, 1)[0]?.replace(/\.$/, '')}. See npm run admin -- --help`)
   }
 }

@@ -1,5 +1,5 @@
 import { randomBytes, randomInt } from 'node:crypto'
-import { existsSync } from 'node:fs'
+import { existsSync, statSync } from 'node:fs'
 import { open, rename, rm, stat } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import Sqlite from 'better-sqlite3'
@@ -35,7 +35,12 @@ export async function backup(settings: Settings, target: string): Promise<{ file
   return { file, bytes: (await stat(file)).size }
 }
 
-const exists = (file: string) => new AdminError(`${file} already exists. Name a new file for the backup.`)
+const exists = (file: string) =>
+  new AdminError(
+    statSync(file, { throwIfNoEntry: false })?.isDirectory()
+      ? `${file} is a folder. Name a new file in it for the backup.`
+      : `${file} already exists. Name a new file for the backup.`,
+  )
 
 /** Creates the file if it does not exist. */
 async function reserve(file: string): Promise<void> {
@@ -80,6 +85,8 @@ const UNWRITTEN = /^SQLITE_(FULL|IOERR_(WRITE|FSYNC|TRUNCATE))$/
 function describe(error: unknown, source: string, file: string): unknown {
   const { code = '', syscall, message } = error as NodeJS.ErrnoException
   if (code === 'EEXIST') return exists(file)
+  if (code === 'ENOENT' && !existsSync(dirname(file)))
+    return new AdminError(`There is no folder ${dirname(file)}. Make it first, or name another.`)
   if (syscall) return new AdminError(`${file} cannot be written: ${code}`)
   if (UNWRITTEN.test(code)) return new AdminError(`${file} cannot be written: ${message}`)
   if (error instanceof Sqlite.SqliteError) return new AdminError(`The database ${source} cannot be used: ${message}`)

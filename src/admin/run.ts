@@ -5,7 +5,7 @@ import { AppError } from '../errors.ts'
 import { isUnavailable, troubleIn } from '../lib/database-errors.ts'
 import { createLog } from '../lib/log.ts'
 import { readSettings, type Settings, SettingsError } from '../settings.ts'
-import { HELP, type Invocation, readArguments, UsageError } from './arguments.ts'
+import { type Invocation, readArguments, UsageError } from './arguments.ts'
 import type { Answer } from './commands.ts'
 import { AdminError } from './option-values.ts'
 
@@ -24,7 +24,7 @@ export async function runAdmin(argv: string[], env: Record<string, string | unde
   })
   try {
     const invocation = readArguments(argv)
-    if (!invocation) return { code: 0, out: HELP, err: '' }
+    if (typeof invocation === 'string') return { code: 0, out: invocation, err: '' }
     const { json, text } = await perform(invocation, readSettings(env), log)
     return { code: 0, out: invocation.json ? JSON.stringify(json) : text, err: lines.trimEnd() }
   } catch (error) {

@@ -13,13 +13,14 @@ import { ProviderHeaders, ProviderKey } from './provider-headers.ts'
 const MAX_TIMER = 2_147_483
 
 /** Maximum duration that is added to a date: a hundred years (days, and seconds). */
-export const MAX_DAYS = 36_500
+const MAX_DAYS = 36_500
 export const MAX_WAIT = MAX_DAYS * 24 * 60 * 60
 
-const duration = (max: number) =>
-  z.coerce
-    .number({ error: ({ code }) => (code === 'invalid_type' ? 'must be a number of seconds' : undefined) })
-    .max(max, `must be at most ${max} seconds`)
+/** Accepts a number of units, which the refusal of anything else names: `60s` and `64 MB` are no numbers. */
+const numberOf = (units: string) =>
+  z.coerce.number({ error: ({ code }) => (code === 'invalid_type' ? `must be a number of ${units}` : undefined) })
+
+const duration = (max: number) => numberOf('seconds').max(max, `must be at most ${max} seconds`)
 
 /** Rounds to whole milliseconds, as `AbortSignal.timeout` requires. */
 const toMs = (value: number) => Math.ceil(value * 1000)
@@ -32,6 +33,20 @@ export const delay = duration(MAX_TIMER).min(0).default(0).transform(toMs)
 
 /** Accepts a number up to the maximum of a PostgreSQL integer column. */
 export const count = (min: number) => z.coerce.number().int().min(min).max(2_147_483_647)
+
+/** Accepts a number of bytes. */
+export const bytes = (min: number) => numberOf('bytes').int().min(min)
+
+/** Accepts a number of days. */
+export const days = numberOf('days').positive().max(MAX_DAYS)
+
+/** The beginning of a path that a shell would replace. In quotes and in files of variables it would name a folder `~`. */
+const FOR_SHELL = /^(~(\/|$)|\$\{?[A-Za-z_])/
+
+/** Accepts the path of a folder. */
+export const folder = z
+  .string()
+  .refine((path) => !FOR_SHELL.test(path), 'must be the whole path: nothing replaces ~ or a variable in it')
 
 /** Accepts one of some words, in any case. */
 export const wordOf = <const Words extends readonly string[]>(words: Words) =>
@@ -56,17 +71,17 @@ export const web = z
 /** Accepts the address of a model provider, and normalizes it: see {@link normalizeBaseAddress}. */
 export const baseAddress = (kind: ProviderKind) => web.transform((url) => normalizeBaseAddress(kind, url))
 
-/** Parses a JSON value in one variable. */
+/** Parses a JSON value in one variable: an object or a list, as the example is. */
 export const json = <Schema extends z.ZodType>(schema: Schema, example: string) =>
   z
     .string()
-    .transform((text, context) => {
+    .transform((text, context): unknown => {
       try {
-        return JSON.parse(text) as unknown
-      } catch {
-        context.addIssue({ code: 'custom', message: `must be JSON, such as ${example}` })
-        return z.NEVER
-      }
+        const value = JSON.parse(text) as unknown
+        if (typeof value === 'object' && value && Array.isArray(value) === example.startsWith('[')) return value
+      } catch {}
+      context.addIssue({ code: 'custom', message: `must be JSON, such as ${example}` })
+      return z.NEVER
     })
     .pipe(schema)
 
@@ -186,6 +201,9 @@ function isAddress(url: string): boolean {
   }
 }
 
+/** Returns whether the path of an SQLite file is not one for a shell to complete. */
+const isWhole = (url: string) => !FOR_SHELL.test(url.replace(/^file:/, ''))
+
 /** Returns whether a URL leaves the schema to us. Tables are in `public`; the drivers ignore any other. */
 const namesNoSchema = (url: string) =>
   (new URL(splitHosts(url)[0]!).searchParams.get('schema') ?? 'public') === 'public'
@@ -210,6 +228,7 @@ export const database = (beginning: RegExp, names: string) =>
       hasNoParameters,
       'must end before any ? or #: a file has no parameters. Rename a file that has them in its name',
     )
+    .refine(isWhole, 'must have the whole path: nothing replaces ~ or a variable in it')
     .refine(namesNoSchema, 'must not name a schema: give it a database of its own')
     .refine(wantsWritable, 'must have target_session_attrs=read-write, or leave it out: Muster writes')
     .optional()

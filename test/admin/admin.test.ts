@@ -343,7 +343,10 @@ describe('backups', () => {
     expect(await run('backup', file)).toEqual(failed(`${file} already exists. Name a new file for the backup.`))
     expect((await stat(file)).size).toBe(size)
     const nowhere = join(folder.path, 'nowhere', 'backup.db')
-    expect(await run('backup', nowhere)).toEqual(failed(`${nowhere} cannot be written: ENOENT`))
+    const missing = `There is no folder ${join(folder.path, 'nowhere')}. Make it first, or name another.`
+    expect(await run('backup', nowhere)).toEqual(failed(missing))
+    const inside = failed(`${folder.path} is a folder. Name a new file in it for the backup.`)
+    expect(await run('backup', folder.path)).toEqual(inside)
     expect(await readdir(folder.path)).toEqual(['backup.db'])
   })
 
@@ -452,11 +455,16 @@ test.each([
   [['bakcup', 'x.db'], /^Unknown command: bakcup x\.db\. Did you mean backup\? See/],
   [['user', 'lst'], /^Unknown command: user lst\. Did you mean user list\? See/],
   [['org', 'create'], /^Missing argument. Usage: org create NAME/],
-  [['org', 'create', 'Two', 'words'], /^Unexpected argument: words/],
+  [['tkoen', 'lst'], /^Unknown command: tkoen lst\. Did you mean token list\? See/],
+  [['tken', 'x'], /^Unknown command: tken x\. There are token create, token list, token revoke\. See/],
+  [['org', 'create', 'Two', 'words'], /^Unexpected argument: words\. Put quotes around a value with blanks\. Usage/],
+  [['token', 'list', 'all'], /^Unexpected argument: all\. Usage/],
   [['user', 'add', 'a@b.c', '--org', 'default'], /^Missing option: --role/],
   [['token', 'list', '--org', 'default'], /^Unexpected option: --org/],
   [['token', 'list', '--verbose'], /^Unknown option '--verbose'/],
-  [['user', 'remove', 'a@b.c', '--org'], /^Option '--org <value>' argument missing/],
+  [['user', 'remove', 'a@b.c', '--org'], /^Missing value after --org\. See/],
+  [['user', 'list', '--org', '--json'], /^Missing value after --org\. See/],
+  [['token', 'create', '--expires', '-1'], /^Missing value after --expires\. See/],
 ])('a wrong command line is reported in one line, with exit code 2: %j', async (argv, message) => {
   const { code, out, err } = await run(...argv)
   expect([code, out]).toEqual([2, ''])
@@ -478,6 +486,33 @@ test.each([[['--help']], [['help']], [['help', 'token']]])('%j lists every comma
   ]) {
     expect(out).toContain(`  ${usage}`)
   }
+})
+
+test.each([[['token', 'create', '--help']], [['help', 'token', 'create']]])(
+  '%j explains that command',
+  async (argv) => {
+    const { code, out } = await run(...argv)
+    expect(code).toBe(0)
+    expect(out).toMatch(/^Usage: npm run admin -- token create --user EMAIL .*\[--json\]\n\nCreate a token, .*\.$/)
+  },
+)
+
+test.skipIf(process.platform !== 'linux')('output that cannot be written is reported, with exit code 1', async () => {
+  const into = async (target: string) => {
+    const child = spawn('sh', ['-c', `"$0" "$1" token list ${target}`, process.execPath, PROGRAM], {
+      env: { ...process.env, DATA_DIR: server.folder },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+    let err = ''
+    child.stderr.on('data', (chunk) => {
+      err += chunk
+    })
+    const [code] = await once(child, 'close')
+    return { code, err }
+  }
+  const lost = await into('> /dev/full')
+  expect(lost).toEqual({ code: 1, err: expect.stringMatching(/^The command succeeded, but its .* written: ENOSPC/) })
+  expect(await into('| true')).toEqual({ code: 0, err: '' })
 })
 
 test('a command creates no database where no server has run', async () => {
