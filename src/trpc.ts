@@ -17,6 +17,7 @@ import {
   lacksScopes,
   toAppError,
   toBody,
+  unavailable,
   unsupportedType,
 } from './errors.ts'
 import type { ExecutionRow } from './executions/engine/events/events.ts'
@@ -32,7 +33,10 @@ z.config({ customError: describeIssue })
 export type Context = {
   readonly deps: Deps
   readonly requestId: string
-  /** Returns the holder of a personal access token. Throws the 401s and 403s of contract.md section 1. */
+  /**
+   * Returns the holder of a personal access token, checked anew after a body that arrived later. Throws the 401s and
+   * 403s of contract.md section 1.
+   */
   readonly authenticate: () => Promise<Actor>
   /** Authenticates again, because a waiting request may outlive its token. */
   readonly authenticateAgain: () => Promise<Actor>
@@ -186,10 +190,20 @@ export const asRequested = (context: Pick<Context, 'requestId' | 'client'>, acto
   request: requestOf(context),
 })
 
+/**
+ * Authenticates a caller again after a body that may have arrived long after the first check. Throws 401 and 403, and
+ * 503 if the role has changed meanwhile.
+ */
+export async function recheck({ authenticate }: Pick<Context, 'authenticate'>, { role }: Actor): Promise<void> {
+  if ((await authenticate()).role !== role) throw unavailable()
+}
+
 const authenticated = t.middleware(async ({ ctx, meta, type, getRawInput, next }) => {
-  const actor = await ctx.authenticate()
-  if (meta?.scopes?.length) requireScope(actor, ...meta.scopes)
+  const caller = await ctx.authenticate()
+  if (meta?.scopes?.length) requireScope(caller, ...meta.scopes)
   checkInput(await getRawInput())
+  // The body may have arrived long after the first check.
+  const actor = await ctx.authenticate()
   if (meta?.startsRun) await ctx.countRun?.(actor)
   if (type === 'query' && ctx.readInTurn) return ctx.readInTurn(actor, () => next({ ctx: { actor } }))
   return next({ ctx: { actor: type === 'mutation' ? asRequested(ctx, actor) : actor } })
@@ -228,7 +242,7 @@ export const personProcedure = (...scopes: Scope[]) =>
       if (scopes.length && !scopes.some((scope) => covers(found.scopes, scope))) throw lacksScopes(scopes)
       if (meta?.openapi?.method === 'POST') ctx.requireOwnPage()
       checkInput(await getRawInput())
-      return next({ ctx: { person: found } })
+      return next({ ctx: { person: await ctx.person() } })
     })
 
 /** Begins a procedure that signs a person in or out: for everyone, from a page of this service. */

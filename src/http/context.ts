@@ -49,15 +49,17 @@ export function createContext(
   const request = { id: requestId, address: ip }
   const count = deps.rateLimits && createRequestLimits(deps.rateLimits, deps.clock, res)
   // A batch of tRPC counts its calls. The caller counts once, however often it is authenticated.
-  const calls = path.startsWith('/trpc/') ? path.split(',').length : 1
+  const calls = path.startsWith('/trpc/') ? percentDecoded(path).split(',').length : 1
   let counted: Promise<void> | undefined
   const admit = (caller: string) => (counted ??= count!('default', caller, calls))
+  // The access of a caller may end while a body arrives, and then the request is refused.
+  const isArriving = () => !req.complete
   const authenticate = once(async () => {
     const actor = await deps.actors.of(credentials)
     deps.keyNetworks.note(actor, request)
     if (count) await admit(callerOf(actor))
     return actor
-  })
+  }, isArriving)
   const ofUser = async (token: string) => {
     const user = await userOfIdToken(deps, token)
     if (count) await admit(callerOf({ tokenId: '', userId: user.userId }))
@@ -70,13 +72,13 @@ export function createContext(
     requestId,
     authenticate,
     authenticateAgain: () => deps.actors.again(credentials),
-    identify: once(async () => (idToken ? ofUser(idToken) : { actor: await authenticate() })),
+    identify: once(async () => (idToken ? ofUser(idToken) : { actor: await authenticate() }), isArriving),
     person: once(async () => {
       const person = await deps.actors.person(credentials)
       const { userId, tokenId, session } = person
       if (count) await admit(callerOf({ userId, tokenId, ...(session && { sessionId: session.id }) }))
       return person
-    }),
+    }, isArriving),
     countCalls: count && ((actor, calls) => count('default', callerOf(actor), calls)),
     countRun: count && ((actor) => count('execute', callerOf(actor), 1)),
     client: { address: ip, userAgent: req.headers['user-agent'] },

@@ -24,10 +24,12 @@ const MAX_FORM = service.MAX_BYTES + 1024 * 1024
 /** POST /api/v1/media: multipart/form-data with one `file`, streamed into the storage while it arrives. */
 export async function upload(context: Context, req: IncomingMessage, idempotency: IdempotencyKey | null) {
   const { deps } = context
-  const actor = asRequested(context, await context.authenticate())
-  requireScope(actor, 'media:write')
-  const received = await receiveFile(context, actor, req)
+  const sender = await context.authenticate()
+  requireScope(sender, 'media:write')
+  const received = await receiveFile(context, sender, req)
   try {
+    // The file may have arrived long after the first check.
+    const actor = asRequested(context, await context.authenticate())
     const { name, size, sha256 } = received
     const created = await idempotentLease(
       { deps, actor, idempotency },
@@ -52,9 +54,12 @@ export async function uploadToSpace(
   idempotency: IdempotencyKey | null,
 ) {
   const { deps } = context
-  const actor = asRequested(context, await actorAt(context, 'spaceId', ['spaces:write'], query))
+  const authorize = () => actorAt(context, 'spaceId', ['spaces:write'], query)
+  await authorize()
   const { spaceId, path: folder = '', organizationId } = UploadFile.parse(query)
   const { name, content } = await receiveForm(req, async (stream, name) => ({ name, content: await readFile(stream) }))
+  // The file may have arrived long after the first check.
+  const actor = asRequested(context, await authorize())
   const path = newKey([toKey(folder), name.replace(/^.*[/\\]/s, '')].join('/'))
   const input = { spaceId, path, content: content.toString('base64'), encoding: 'base64' as const, organizationId }
   const written = await idempotent(

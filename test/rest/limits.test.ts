@@ -49,7 +49,7 @@ describe('RATE_LIMIT', () => {
     }
     const { body } = await request(server, 'POST', '/api/v1/chats', { body: {}, token })
     const before = await left()
-    await request(server, 'GET', '/trpc/models.list,models.list,models.list?batch=1&input={}', { token })
+    await request(server, 'GET', '/trpc/models.list,models.list%2Cmodels.list?batch=1&input={}', { token })
     expect(await left()).toBe(before - 4)
     await graphql(server, '{ a: limits { remaining } b: limits { remaining } }', {}, { token })
     expect(await left()).toBe(before - 6)

@@ -210,6 +210,95 @@ it('a door says at the end of a stream that its caller has lost access', async (
   held.resolve()
 })
 
+/** Begins requests of a caller whose bodies arrive only once `finish` is called. Returns the statuses of their answers. */
+async function beginSlowly({ token }: Member, requests: readonly [string, string, object | FormData][]) {
+  const { promise, resolve } = Promise.withResolvers<void>()
+  const authenticated = vi.spyOn(server.service.deps.actors, 'of')
+  async function* slowly(body: Buffer) {
+    yield body.subarray(0, 1)
+    await promise
+    yield body.subarray(1)
+  }
+  const answers = requests.map(async ([method, path, body]) => {
+    const whole = new Response(body instanceof FormData ? body : JSON.stringify(body))
+    const type = body instanceof FormData ? whole.headers.get('content-type')! : 'application/json'
+    const sent = {
+      method,
+      headers: { Authorization: `Bearer ${token}`, 'Content-Type': type },
+      body: slowly(Buffer.from(await whole.arrayBuffer())),
+      duplex: 'half',
+    }
+    const answer = await fetch(server.url + path, sent as unknown as RequestInit)
+    await answer.text()
+    return `${path} ${answer.status}`
+  })
+  const admitted = () => authenticated.mock.settledResults.filter(({ type }) => type === 'fulfilled').length
+  await expect.poll(admitted).toBe(requests.length)
+  authenticated.mockRestore()
+  return function finish(): Promise<string[]> {
+    resolve()
+    return Promise.all(answers)
+  }
+}
+
+/** A request of each API and door that changes something, and has a body. */
+async function changes(): Promise<[string, string, object | FormData][]> {
+  const { token } = owner
+  const { agents } = (await request(server, 'GET', '/api/v1/agents', { token })).body
+  const { spaces } = (await request(server, 'GET', '/api/v1/spaces', { token })).body
+  const [agent, space] = [agents[0].id, spaces[0].id]
+  const form = () => {
+    const form = new FormData()
+    form.set('file', new Blob(['x']), 'a.txt')
+    return form
+  }
+  const task = { title: 'x' }
+  const asked = { role: 'user', content: 'Hi' }
+  const part = { type: 'text', text: 'Hi' }
+  const message = { messageId: 'm', role: 'ROLE_USER', parts: [{ text: 'Hi' }] }
+  return [
+    ['POST', '/api/v1/tasks', task],
+    ['PATCH', `/api/v1/agents/${agent}`, { name: 'Eve' }],
+    ['POST', `/api/v1/agents/${agent}/execute`, { message: 'Hi' }],
+    ['POST', `/api/spaces/${space}/environment`, { environmentVariables: { A: 'x' } }],
+    ['POST', '/api/v1/media', form()],
+    ['POST', `/api/files/upload?spaceId=${space}`, form()],
+    ['POST', '/trpc/tasks.create', task],
+    ['POST', '/graphql', { query: 'mutation { createTask(input: { title: "x" }) { id } }' }],
+    ['POST', '/openai/v1/chat/completions', { model: agent, messages: [asked] }],
+    ['POST', '/openai/v1/responses', { model: agent, input: 'Hi' }],
+    ['POST', '/mcp', { jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'create_task', arguments: task } }],
+    ['POST', `/a2a/agents/${agent}`, { jsonrpc: '2.0', id: 1, method: 'SendMessage', params: { message } }],
+    ['POST', `/api/v1/agents/${agent}/chat`, { id: 'c', messages: [{ id: 'm', role: 'user', parts: [part] }] }],
+    [
+      'POST',
+      `/api/v1/agents/${agent}/ag-ui`,
+      { threadId: 't', runId: 'r', messages: [{ id: 'm', ...asked }], tools: [], context: [] },
+    ],
+  ]
+}
+
+it('a request whose body arrives after the end of its key is refused on every API', async () => {
+  const key = await server.member()
+  const requests = await changes()
+  const finish = await beginSlowly(key, requests)
+  await request(server, 'DELETE', `/api/v1/keys/${key.tokenId}`, { token: key.token })
+  expect(await finish()).toEqual(requests.map(([, path]) => `${path} 401`))
+})
+
+it("an admin who becomes a member while a request arrives has a member's rights in it", async () => {
+  const [other, admin] = [await server.member({ role: 'admin' }), await server.member({ role: 'admin' })]
+  const { organizationId, userId } = admin
+  const path = `/api/v1/organizations/${organizationId}/members/${userId}`
+  const requests: [string, string, object][] = [
+    ['PATCH', path, { role: 'admin' }],
+    ['POST', '/openai/v1/responses', { model: 'x', input: 'Hi' }],
+  ]
+  const finish = await beginSlowly(admin, requests)
+  expect((await request(server, 'PATCH', path, { token: other.token, body: { role: 'member' } })).status).toBe(200)
+  expect(await finish()).toEqual([`${path} 403`, '/openai/v1/responses 503'])
+})
+
 const CHANGES = ['/api/v1/tasks/events', '/api/v1/approvals/events', '/trpc/tasks.changes', '/trpc/approvals.changes']
 
 /** Opens the streams of changes of each API. */

@@ -9,7 +9,7 @@ import { AppError, textOf } from '../../errors.ts'
 import { readJson, sendJson } from '../../http/body.ts'
 import { checkInput } from '../../lib/fields.ts'
 import { asObject, isObject } from '../../lib/unknown.ts'
-import type { Context } from '../../trpc.ts'
+import { type Context, recheck } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { enter, scopesOf } from '../shared/enter.ts'
@@ -52,6 +52,7 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   const actor = await enter(context, req, place)
   const agent = await findAgent(actor, deps, wanted)
   const request = await readRequest(req)
+  await recheck(context, actor)
   if (request.refusal) return sendJson(res, 200, request.refusal)
   const { body } = request
   if (SENDS.has(body.method)) {

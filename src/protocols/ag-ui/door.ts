@@ -31,7 +31,7 @@ type Input = z.output<typeof RunAgentInput>
 export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
   const actor = await enter(context, req, place)
   const { deps } = context
-  const input = await readBody(req, RunAgentInput)
+  const input = await readBody({ context, actor, req }, RunAgentInput)
   const { path, parameters } = place
   const agent = await findAgent(actor, deps, parameters[0] ?? '')
   const idempotency = idempotencyOf(req, path)

@@ -37,7 +37,7 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   const agent = await findAgent(actor, context.deps, wanted)
   if (chatId !== undefined) return resume(context, actor, res, agent, chatId)
   const { path } = place
-  const body = await readBody(req, Request)
+  const body = await readBody({ context, actor, req }, Request)
   const idempotency = idempotencyOf(req, path)
   const decisions = decisionsIn(body.message ?? body.messages?.at(-1))
   const { row, after } = decisions.length

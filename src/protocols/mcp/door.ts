@@ -7,7 +7,7 @@ import { report } from '../../http/log.ts'
 import { parseJson } from '../../lib/json.ts'
 import { asObject, isObject, withoutNull } from '../../lib/unknown.ts'
 import { publicAddress, type Settings } from '../../settings.ts'
-import { asRequested, type Context } from '../../trpc.ts'
+import { asRequested, type Context, recheck } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { checkOrigin, toJson, toRequest, wantsJson, writeResponse } from './http.ts'
@@ -65,6 +65,7 @@ async function answer(context: Context, req: IncomingMessage, res: ServerRespons
   const agent = wanted === undefined ? undefined : await findAgent(actor, deps, wanted)
   const tools = agent ? agentTools(deps, agent) : toolsByName()
   const body = await readBody(req, MAX_BODY)
+  await recheck(context, actor)
   const message = parse(body)
   // Clients of revision 2025-03-26 may send several messages at once. The request was counted as one.
   if (Array.isArray(message) && message.length > 1) await context.countCalls?.(actor, message.length - 1)

@@ -64,7 +64,7 @@ type Request = z.output<typeof Request>
 
 /** POST /openai/v1/chat/completions (contract-2.md section 6.2). Throws the errors of `startRun`. */
 export async function complete({ context, actor, req, res }: Asking): Promise<void> {
-  const body = await readBody(req, Request)
+  const body = await readBody({ context, actor, req }, Request)
   const { deps } = context
   if (body.n && body.n > 1) throw invalidField('n', '1', 'Send a request for each answer.')
   const agent = await findAgent(actor, deps, body.model)

@@ -57,7 +57,7 @@ type Request = z.output<typeof Request>
 
 /** POST /openai/v1/responses (contract-2.md section 6.2). Throws the errors of `startRun`. */
 export async function createResponse({ context, actor, req, res }: Asking): Promise<void> {
-  const body = await readBody(req, Request)
+  const body = await readBody({ context, actor, req }, Request)
   const { deps } = context
   const agent = await findAgent(actor, deps, body.model)
   const given = readInput(body)

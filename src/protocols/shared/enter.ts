@@ -7,7 +7,7 @@ import { readJson } from '../../http/body.ts'
 import { noSuchPath } from '../../http/no-such-path.ts'
 import { type IdempotencyKey, readKey } from '../../idempotency.ts'
 import { checkInput } from '../../lib/fields.ts'
-import { asRequested, type Context } from '../../trpc.ts'
+import { asRequested, type Context, recheck } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
 
 /**
@@ -31,12 +31,15 @@ export function scopesOf({ method = '' }: IncomingMessage, { path, route: { meth
   throw allowed.length ? methodNotAllowed(allowed) : noSuchPath(path)
 }
 
-/** Reads a request's body by a schema, once it is known who asks. Throws 400, 413 and 415. */
+/**
+ * Reads the body of a caller's request by a schema. Throws 400, 413 and 415, and the errors of {@link recheck}.
+ */
 export async function readBody<Schema extends z.ZodType>(
-  req: IncomingMessage,
+  { context, actor, req }: { context: Context; actor: Actor; req: IncomingMessage },
   schema: Schema,
 ): Promise<z.output<Schema>> {
   const body = await readJson(req)
+  await recheck(context, actor)
   checkInput(body)
   return schema.parse(body)
 }
