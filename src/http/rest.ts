@@ -122,9 +122,12 @@ async function storeUpload(request: RestRequest): Promise<void> {
   sendJson(res, 200, created)
 }
 
+type Found = NonNullable<ReturnType<typeof findRoute>>
+
 /** Calls the procedure of a route, and answers with its output or with the stream of the run that it started. */
-async function callRoute(request: RestRequest, { route, parameters }: NonNullable<ReturnType<typeof findRoute>>) {
-  const { context, req, res, path, method } = request
+async function callRoute(request: RestRequest, found: Found): Promise<void> {
+  const { context, req, res, method } = request
+  const { route, parameters } = found
   const admit = () => route.admit(context)
   const idempotency = await readIdempotency(request, admit)
   const query = await checkedQuery(admit, req.url ?? '', route)
@@ -141,30 +144,43 @@ async function callRoute(request: RestRequest, { route, parameters }: NonNullabl
     // An error also names its execution.
     res.setHeader('X-Execution-Id', row.id)
   }
-  const ifMatch = isChange(method) ? req.headers['if-match'] : undefined
-  const isConditional = ifMatch !== undefined || (isChange(method) && idempotency !== null)
-  const twin = isConditional ? (findRoute('GET', path)?.route ?? null) : null
-  const called = isConditional
-    ? makeChange(context, { route, twin: twin?.isSingle ? twin : null, parameters, input, idempotency, ifMatch })
-    : route.call({ ...context, idempotency, onAccepted: route.canStream ? onAccepted : null }, async () => input)
-  const answer = await called
+  const answer = await run(request, found, input, idempotency, onAccepted)
     .catch((error: unknown) => {
       throw explainByFields(fromTRPCError(error), unknown, route.known ?? [])
     })
     .finally(() => markReplay(res, idempotency))
   if (accepted && input.stream === true) return streamRun(context, res, accepted, input as StreamOptions)
   if (route.isSingle) return sendTagged(req, res, await tagged(route, answer as object))
-  const complete = warnings ? withWarnings(answer as object, warnings) : (answer as { warnings?: unknown })
-  const count = Array.isArray(complete.warnings)
-    ? complete.warnings.filter((warning) => typeof warning === 'string').length
-    : 0
-  if (count) res.setHeader('X-Muster-Warnings', String(count))
-  sendJson(res, 200, complete)
+  sendWithWarnings(res, answer as object, warnings)
 }
 
-/** Appends warnings to those of an answer. */
-function withWarnings(answer: object & { warnings?: unknown }, warnings: readonly string[]): { warnings: unknown[] } {
-  return { ...answer, warnings: [...(Array.isArray(answer.warnings) ? answer.warnings : []), ...warnings] }
+/** Runs the procedure of a route. A change with an `If-Match` or an Idempotency-Key depends on the resource's state. */
+function run(
+  { context, req, path, method }: RestRequest,
+  { route, parameters }: Found,
+  input: Record<string, unknown>,
+  idempotency: IdempotencyKey | null,
+  onAccepted: NonNullable<Context['onAccepted']>,
+): Promise<unknown> {
+  const ifMatch = isChange(method) ? req.headers['if-match'] : undefined
+  if (ifMatch === undefined && !(isChange(method) && idempotency)) {
+    return route.call({ ...context, idempotency, onAccepted: route.canStream ? onAccepted : null }, async () => input)
+  }
+  const twin = findRoute('GET', path)?.route
+  return makeChange(context, { route, twin: twin?.isSingle ? twin : null, parameters, input, idempotency, ifMatch })
+}
+
+/** Sends an answer with warnings beside its own, and their number as a header. */
+function sendWithWarnings(
+  res: ServerResponse,
+  answer: object & { warnings?: unknown },
+  warnings: readonly string[] | null,
+): void {
+  const own = Array.isArray(answer.warnings) ? answer.warnings : []
+  const all = warnings ? [...own, ...warnings] : own
+  const count = all.filter((warning) => typeof warning === 'string').length
+  if (count) res.setHeader('X-Muster-Warnings', String(count))
+  sendJson(res, 200, warnings ? { ...answer, warnings: all } : answer)
 }
 
 /** Returns the 405 of a path with other methods, or the 404 of an unknown path. */
