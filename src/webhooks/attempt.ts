@@ -111,7 +111,6 @@ export function createAttempt(deps: Deps, { pushBody, disable, onResult }: Optio
   /** Stores the result of an attempt, unless another server has claimed the delivery since. */
   async function record(row: DeliveryRow, webhook: WebhookRow, at: Date, sent: Sent): Promise<void> {
     const { retryAfter, ...result } = sent
-    const now = clock.now().getTime()
     const isDelivered = sent.error === undefined
     const step = row.step + 1
     const delay = SCHEDULE[step]
@@ -123,26 +122,31 @@ export function createAttempt(deps: Deps, { pushBody, disable, onResult }: Optio
         status: isDelivered ? 'delivered' : isLast ? 'failed' : 'pending',
         step,
         attempts: [...attemptsOf(row), { at: at.toISOString(), ...result }].slice(-MAX_STORED),
-        nextAttemptAt: isLast ? null : new Date(now + wait),
+        nextAttemptAt: isLast ? null : new Date(clock.now().getTime() + wait),
         leasedUntil: null,
       },
     })
-    const { id, failingSince } = webhook
-    if (isDelivered) {
-      onResult(id, 0)
-      // A failure that began later is cleared by its own retry.
-      if (failingSince) await db.webhook.updateMany({ where: { id, failingSince }, data: { failingSince: null } })
-      return
-    }
-    const failing = failingSince ? now - failingSince.getTime() : 0
-    onResult(id, Math.min(Math.max(failing * COOLDOWN.share, retryAfter, COOLDOWN.least), COOLDOWN.most))
-    if (sent.status === 410) return disable(webhook, 'It answered 410 Gone')
-    const graceUntil = await noteFailure(webhook, at)
+    await (isDelivered ? noteSuccess(webhook) : noteFailure(webhook, at, sent))
+  }
+
+  async function noteSuccess({ id, failingSince }: WebhookRow): Promise<void> {
+    onResult(id, 0)
+    // A failure that began later is cleared by its own retry.
+    if (failingSince) await db.webhook.updateMany({ where: { id, failingSince }, data: { failingSince: null } })
+  }
+
+  /** Lets a webhook pause after a failure, and disables it if it has failed for too long or is gone. */
+  async function noteFailure(webhook: WebhookRow, at: Date, { status, retryAfter }: Sent): Promise<void> {
+    const now = clock.now().getTime()
+    const failing = webhook.failingSince ? now - webhook.failingSince.getTime() : 0
+    onResult(webhook.id, Math.min(Math.max(failing * COOLDOWN.share, retryAfter, COOLDOWN.least), COOLDOWN.most))
+    if (status === 410) return disable(webhook, 'It answered 410 Gone')
+    const graceUntil = await storeFailure(webhook, at)
     if (failing >= MAX_FAILING && now >= graceUntil) await disable(webhook, 'It has failed for 5 days')
   }
 
   /** Stores the time of a failure, if it is news. Returns the time before which no failure disables the webhook (ms). */
-  async function noteFailure(webhook: WebhookRow, failedAt: Date): Promise<number> {
+  async function storeFailure(webhook: WebhookRow, failedAt: Date): Promise<number> {
     const { id, failingSince } = webhook
     const at = failedAt.getTime()
     if (!failingSince) {
