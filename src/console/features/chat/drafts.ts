@@ -9,7 +9,7 @@ const keyOf = (chat: string) => `muster.draft.${chat}`
 export const readDraft = (chat: string): string => readStored('sessionStorage', keyOf(chat)) ?? ''
 
 /** Stores the unsent text of a composer, or removes an empty one. */
-export const storeDraft = (chat: string, text: string): void => store('sessionStorage', keyOf(chat), text || null)
+export const storeDraft = (chat: string, text: string): void => void store('sessionStorage', keyOf(chat), text || null)
 
 /** Moves texts that a chat did not get to the composer of a new chat, behind its own. */
 export function moveToNewChat(chat: string, texts: readonly string[]): void {
