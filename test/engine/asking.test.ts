@@ -16,6 +16,7 @@ import { type ModelRequest, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
 import { use } from '../support/use.ts'
 import { ended, followed, startLab } from './lab.ts'
+import { call } from './tool-lab.ts'
 
 const anthropic = await use(startModelServer())
 const ANTHROPIC_BASE_URL = anthropic.baseUrl
@@ -235,13 +236,33 @@ describe('a refusal that names a parameter', () => {
       { tokens: [], end: 'cut' as const },
       { tokens: ['data: [DONE]\n\n'].map(Buffer.from) },
       { tokens: [event({ choices: [{ index: 0, delta: {}, finish_reason: 'tool_calls' }] })], end: 'cut' as const },
+      { tokens: [] },
     ]) {
       lab.model.script(odd, { tokens: 'Fine.' })
-      expect(await run()).toMatchObject({ execution: { status: 'completed', result: 'Fine.' }, requests: [{}, {}] })
+      const { execution, requests } = await run()
+      expect(execution).toMatchObject({ status: 'completed', result: 'Fine.' })
+      expect(requests[1]).toEqual(requests[0])
+      expect(requests).toHaveLength(2)
     }
     lab.model.script(garbled, garbled)
     const { error } = (await run()).execution
     expect(error).toContain('(finish reason: function_call_filter: MALFORMED_FUNCTION_CALL)')
+  })
+
+  test('is none: an empty answer to the results of calls, after which the model is asked to go on', async () => {
+    const empty = { tokens: [] }
+    lab.model.script({ toolCalls: [call('current_time')] }, empty, busy(503), { tokens: 'It is late.' })
+    const { execution, requests } = await run({}, { allowedTools: ['current_time'] })
+    expect(execution).toMatchObject({ status: 'completed', result: 'It is late.' })
+    const roles = requests.map(({ messages }) => messages.slice(2).map(({ role }) => role))
+    const asked = ['assistant', 'tool']
+    const askedAgain = [...asked, 'assistant', 'user']
+    expect(roles).toEqual([[], asked, askedAgain, askedAgain])
+    expect(requests[3]!.messages.at(-1)!.content).toMatch(/^Your answer was empty/)
+    lab.model.script({ toolCalls: [call('current_time')] }, empty, empty)
+    const failed = await run({}, { allowedTools: ['current_time'] })
+    expect(failed.execution).toMatchObject({ status: 'failed', stopReason: 'error' })
+    expect(failed.requests).toHaveLength(3)
   })
 
   test('is none: a call that the model announced and its provider lost, of which the run warns', async () => {

@@ -261,15 +261,15 @@ describe('a summary', () => {
   })
 
   test.each([
-    ['an error of the provider', { error: { status: 500, message: 'secret words' } }],
-    ['an empty answer', { tokens: [] }],
-    ['a broken connection', { tokens: 'Half', end: 'drop' as const }],
-  ])('a summary that fails with %s leaves the oldest turns out of one run, with a warning', async (_, reply) => {
+    ['an error of the provider', [{ error: { status: 500, message: 'secret words' } }]],
+    ['empty answers', [{ tokens: [] }, { tokens: [] }]],
+    ['a broken connection', [{ tokens: 'Half', end: 'drop' as const }]],
+  ])('a summary that fails with %s leaves the oldest turns out of one run, with a warning', async (_, replies) => {
     const { say, turns, listed } = await chat()
     await turns(1, 4)
-    lab.model.script(reply)
+    lab.model.script(...replies)
     const { executionId, requests, events } = await say(question(5))
-    expect(requests[1]?.messages).toEqual([SYSTEM, ...turn(2), ...turn(3), ...turn(4), user(question(5))])
+    expect(requests.at(-1)?.messages).toEqual([SYSTEM, ...turn(2), ...turn(3), ...turn(4), user(question(5))])
     const { execution } = (await api('GET', `/executions/${executionId}`)).body
     expect(execution).toMatchObject({ status: 'completed', result: answer(5) })
     expect(execution.warnings).toEqual([{ code: 'history_cut', text: expect.stringMatching(/^The oldest turns were/) }])

@@ -136,7 +136,7 @@ describe('a run that the caller waits for', () => {
   it('fails if the model returns no text at all, and completes if it returns blanks', async () => {
     model.script({ tokens: ['\n', ' \n'] })
     expect((await execute({})).status).toBe(200)
-    model.script({ tokens: [] })
+    model.script({ tokens: [] }, { tokens: [] })
     const answer = await execute({})
     expectError(answer, 500, 'Chat execution failed')
     expect(answer.body).toMatchObject({

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { LanguageModelV4Prompt } from '@ai-sdk/provider'
+import type { LanguageModelV4Message, LanguageModelV4Prompt } from '@ai-sdk/provider'
 import { createFenceFilter } from '../models/code-fence.ts'
 import { separateReasoning } from '../models/inline-reasoning.ts'
 import { ModelError } from '../models/model-errors.ts'
@@ -12,6 +12,12 @@ import { EmptyReply } from './failures.ts'
 import { arrange } from './history.ts'
 import type { Emit, RunInput, RunUsage } from './run.ts'
 import type { Reply } from './steps.ts'
+
+/** Asks a model to go on that took the results of its calls for the end of its turn. */
+const GO_ON: LanguageModelV4Message = {
+  role: 'user',
+  content: [{ type: 'text', text: 'Your answer was empty. Continue, or say briefly what the result is.' }],
+}
 
 /** Maximum length of a reply, with its reasoning and tool inputs (characters). */
 const MAX_LENGTH = 16 * 1024 * 1024
@@ -32,11 +38,12 @@ export async function ask(
 ): Promise<Reply> {
   const { controller, asking } = input
   const { signal } = controller
+  let request = prompt
   for (;;) {
     signal.throwIfAborted()
     const draft = newDraft(input.output && createFenceFilter())
     try {
-      await receiveReply(input, arranged(input, prompt, step), draft, step, emit)
+      await receiveReply(input, arranged(input, request, step), draft, step, emit)
       const parts = draft.pieces.map(({ part }) => part)
       const read = separateReasoning(parts, asking.current().model)
       const separated = input.output ? answerInReasoning(read, input.output) : read
@@ -46,10 +53,14 @@ export async function ask(
       if (draft.files) input.warn('cut_off', `Files in the answer, such as pictures, were left out: ${draft.files}`)
       return { parts: separated, stopReason }
     } catch (error) {
-      // An empty reply is complete, unless a filter blocked it. The same request would get the same reply.
-      const isComplete = error instanceof EmptyReply && error.kind !== 'content_filter'
-      const mayRepeat = !isComplete && !signal.aborted && isUnseen(draft)
-      if (mayRepeat && (await prepareRetry(input, draft, error, usage, emit))) continue
+      const isEmpty = error instanceof EmptyReply && error.kind !== 'content_filter'
+      // After its token limit, or with a picture as its answer, a model would reply in the same way again.
+      const isFinal = isEmpty && (error.stopReason === 'max_tokens' || draft.files > 0)
+      const mayRepeat = !isFinal && !signal.aborted && isUnseen(draft)
+      if (mayRepeat && (await prepareRetry(input, draft, error, usage, emit))) {
+        if (isEmpty && prompt.at(-1)?.role === 'tool') request = [...prompt, GO_ON]
+        continue
+      }
       count(usage, draft)
       controller.abort(error)
       throw signal.reason
