@@ -147,6 +147,7 @@ describe('the advice on a failure', () => {
     [answered(403, '<!doctype html><title>Just a moment</title>'), 'Check THE_ADDRESS'],
     [oddAnswer('{"result":{}}'), 'Check THE_ADDRESS'],
     [answered(404, { detail: 'Not Found' }), 'Check THE_ADDRESS'],
+    [answered(404, { error: { code: 404, message: 'File Not Found', type: 'not_found_error' } }), 'Check THE_ADDRESS'],
     [answered(404, { detail: 'No endpoints found that can handle the requested parameters.' }), null],
     [
       answered(404, { error: 'This model is only supported in v1/responses and not in v1/chat/completions.' }),
@@ -163,6 +164,16 @@ describe('the advice on a failure', () => {
     [
       answered(400, { error: "The model 'x' does not support the '/v1/responses' API" }),
       expect.stringContaining('set OPENAI_BASE_URL'),
+    ],
+    ...[
+      'Invalid URL (POST /v1/responses)',
+      'Unexpected endpoint or method. (POST /v1/responses)',
+      'Route POST:/openai/v1/responses not found',
+      'The Responses API is not implemented',
+    ].map((error) => [answered(404, { error }), expect.stringContaining('set OPENAI_BASE_URL')] as [unknown, string]),
+    [
+      answered(400, { error: 'The model is not supported by this endpoint. Use /v1/responses instead.' }),
+      expect.stringContaining('OPENAI_RESPONSES_BASE_URL'),
     ],
     [refused('connect ECONNREFUSED 127.0.0.1:9'), 'Check THE_ADDRESS and the network'],
     [oddAnswer('<html><title>Sign in</title></html>'), 'Check THE_ADDRESS'],

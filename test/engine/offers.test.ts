@@ -184,6 +184,9 @@ it.each([
   ['Search', 'search'],
   ['mail.send', 'mail_send'],
   ['Mail__send', 'mail_send'],
+  ['mcp__mail__send', undefined],
+  ['mcp__mail__mail_send', 'mail_send'],
+  ['to=functions.search', 'search'],
   ['delete', undefined],
   ['nothing', undefined],
 ])('a call of %s finds the tool %s', (name, expected) => {

@@ -13,6 +13,10 @@ type Advice = readonly [
 
 const checkAddress = ({ address }: ProviderSettings) => `Check ${address}`
 
+/** Wordings of servers that do not have the Responses API, or not for a model. */
+const NO_RESPONSES =
+  /\b(?:not|\w+n't|invalid|unexpected|unknown|unsupported|cannot)\b(?:(?!\b(?:use|try|only)\b)[^/]){0,60}?(?:\/(?:[\w-]+\/)*responses\b|\bresponses api\b)|(?:\/responses|\bresponses api)['"`]? (?:is |was )?not\b/i
+
 /** The advice on each failure. The first that fits counts. */
 const ADVICE: readonly Advice[] = [
   // A gateway or a firewall has answered instead of the server. Cloudflare's answers its errors as a text.
@@ -20,7 +24,7 @@ const ADVICE: readonly Advice[] = [
   // Models that a server offers in one of OpenAI's APIs only.
   [
     ['refused', 'unsupported', 'unknown_model'],
-    /(?:\bnot|n't)\b[^/]{0,60}\/(?:v1\/)?responses\b/i,
+    NO_RESPONSES,
     'This server does not offer the model in the Responses API: set OPENAI_BASE_URL to its address and name the model compatible/…',
   ],
   [

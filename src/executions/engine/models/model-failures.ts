@@ -213,7 +213,8 @@ const PARTS: readonly (readonly [string, RegExp])[] = [
   ],
   [
     'file',
-    /\b(?:pdf|file|document)s?(?: \w+){0,4} (?:not|un|n't)|(?:not|n't|no)(?: \w+){0,5} (?:pdf|file|document)s?\b/i,
+    // llama.cpp answers "File Not Found" to a wrong address.
+    /\b(?:pdf|file|document)s?(?: \w+){0,4} (?:not(?! found)|un|n't)|(?:not|n't|no)(?: \w+){0,5} (?:pdf|file|document)s?\b/i,
   ],
   ['tools', /(?:tool|function)s?(?: \w+){0,3} (?:not|un|n't)|(?:not|n't|no)(?: \w+){0,5} (?:tool|function)s?\b/i],
   ['reasoning', /(?:thinking|reasoning)(?: \w+){0,4} (?:not|un|n't)|(?:not|n't)(?: \w+){0,5} (?:thinking|reasoning)/i],

@@ -85,8 +85,8 @@ function separate(part: ReplyPart): ReplyPart[] {
   }))
 }
 
-/** Prefixes that some models write before a tool name. */
-const PREFIX = /^(?:functions?|default_api|tools?|multi_tool_use)[.:/]+/i
+/** Prefixes that some models write before a tool name. Claude knows names such as `mcp__server__tool`. */
+const PREFIX = /^(?:(?:to=)?(?:functions?|default_api|tools?|multi_tool_use)[.:/]+|mcp__[\w-]{1,64}?__)/i
 const SUFFIX = /<\|.*$|\(\s*\)\s*$|:\d+$/s
 /** Blanks and quotes at both ends. Each run of them is tried once, also in a name of a million quotes. */
 const QUOTES = /^[\s"'`]+|(?<![\s"'`])[\s"'`]+$/g
