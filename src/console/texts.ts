@@ -1,4 +1,4 @@
-// Texts of the console that several pages, or the first load, need. Other texts stand beside their pages.
+// Texts of the console that several pages, or the first load, need. The folder `texts` has those of single pages.
 
 const states = {
   standby: 'Idle',

@@ -2,8 +2,8 @@ import { useState } from 'react'
 import { BASE } from '../../api.ts'
 import { Code } from '../../components/code.tsx'
 import { Tabs } from '../../components/tabs.tsx'
+import { agents as t } from '../../texts/agents.ts'
 import type { Agent } from './form.ts'
-import { agents as t } from './texts.ts'
 
 const LANGUAGES = { curl: 'curl', typescript: 'TypeScript', python: 'Python' } as const
 

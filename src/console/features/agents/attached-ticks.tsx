@@ -1,8 +1,8 @@
 import { type UseQueryResult, useQuery } from '@tanstack/react-query'
 import { Ticks } from '../../components/field.tsx'
 import { allPages } from '../../queries.ts'
+import { agents as t } from '../../texts/agents.ts'
 import { texts } from '../../texts.ts'
-import { agents as t } from './texts.ts'
 
 type Row = { id: string; name: string; displayName?: string; description?: string | null; url?: string | null }
 

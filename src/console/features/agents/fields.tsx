@@ -3,11 +3,11 @@ import { useId, useState } from 'react'
 import { Check, Select, TextArea, TextField } from '../../components/field.tsx'
 import { isUnknown, ToolModes } from '../../components/tool-modes.tsx'
 import { query } from '../../queries.ts'
+import { agents as t } from '../../texts/agents.ts'
 import { texts } from '../../texts.ts'
 import { AgentTicks } from './agent-picker.tsx'
 import { McpTicks, SkillTicks } from './attached-ticks.tsx'
 import { type Draft, problemOfSchema } from './form.ts'
-import { agents as t } from './texts.ts'
 
 type Props = {
   draft: Draft

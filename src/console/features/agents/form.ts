@@ -1,8 +1,8 @@
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Input, Output } from '../../api.ts'
 import { toFraction, toNumber } from '../../lib/number.ts'
+import { agents as t } from '../../texts/agents.ts'
 import { texts } from '../../texts.ts'
-import { agents as t } from './texts.ts'
 
 export type Agent = Output<'agents.get'>['agent']
 

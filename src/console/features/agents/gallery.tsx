@@ -8,8 +8,8 @@ import { Choice, Empty, Loaded, Page } from '../../components/page.tsx'
 import { NoMatch, SearchField, useSearching } from '../../components/search.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { pages, WATCHED } from '../../queries.ts'
+import { agents as t } from '../../texts/agents.ts'
 import { texts } from '../../texts.ts'
-import { agents as t } from './texts.ts'
 
 type Card = {
   id: string

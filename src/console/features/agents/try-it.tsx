@@ -5,10 +5,10 @@ import { IconButton } from '../../components/button.tsx'
 import { Problem } from '../../components/page.tsx'
 import { newId } from '../../lib/id.ts'
 import { useAction } from '../../queries.ts'
+import { agents as t } from '../../texts/agents.ts'
 import { Composer } from '../chat/composer.tsx'
 import { addAccepted } from '../chat/outgoing.ts'
 import { Thread } from '../chat/thread.tsx'
-import { agents as t } from './texts.ts'
 
 /** A chat with the agent beside its editor. */
 export function TryIt({ agentId, isChanged }: { agentId: string; isChanged: boolean }) {

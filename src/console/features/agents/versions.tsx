@@ -7,8 +7,8 @@ import { Loaded } from '../../components/page.tsx'
 import { changedFields } from '../../lib/changes.ts'
 import { moment } from '../../lib/format.ts'
 import { pages } from '../../queries.ts'
+import { agents as t } from '../../texts/agents.ts'
 import { type Agent, type Draft, LABELS, toDraft } from './form.ts'
-import { agents as t } from './texts.ts'
 
 /** The versions of an agent, two of them side by side. */
 export function Versions({ agent, onRestore }: { agent: Agent; onRestore: ((old: Agent) => void) | null }) {

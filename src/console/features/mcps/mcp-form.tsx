@@ -8,8 +8,8 @@ import { Check, Field, NameField, Select, TextArea, TextField } from '../../comp
 import { Form } from '../../components/form.tsx'
 import { changedFields } from '../../lib/changes.ts'
 import { query, readNow, useAction } from '../../queries.ts'
+import { mcps as t } from '../../texts/mcps.ts'
 import { texts } from '../../texts.ts'
-import { mcps as t } from './texts.ts'
 
 export type Mcp = Output<'mcps.get'>['mcp']
 /** Transport of a server that people can add. Programs are declared by the operator. */

@@ -13,10 +13,10 @@ import { useSearching } from '../../components/search.tsx'
 import { pretty } from '../../lib/format.ts'
 import { pages, query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useMayChange } from '../../session.ts'
+import { mcps as t } from '../../texts/mcps.ts'
 import { texts } from '../../texts.ts'
 import { Connection, returnToRun } from './connection.tsx'
 import { DeleteMcp, type Mcp, McpForm } from './mcp-form.tsx'
-import { mcps as t } from './texts.ts'
 
 type Mode = Mcp['permissions'][number]['mode']
 

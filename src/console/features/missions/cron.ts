@@ -1,4 +1,4 @@
-import { missions } from './texts.ts'
+import { missions } from '../../texts/missions.ts'
 
 const t = missions.words
 

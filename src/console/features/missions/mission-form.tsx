@@ -4,11 +4,11 @@ import { useEdits } from '../../components/edits.ts'
 import { Field, TextArea, TextField, VisibilitySelect } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { readNow, useAction } from '../../queries.ts'
+import { missions as t } from '../../texts/missions.ts'
 import { texts } from '../../texts.ts'
 import { AgentPicker } from '../agents/agent-picker.tsx'
 import { useFoundAgents } from '../agents/names.ts'
 import { type Mission, newSchedule, ScheduleFields, toSchedule, toScheduleDraft } from './schedule.tsx'
-import { missions as t } from './texts.ts'
 
 const LABELS = {
   title: t.name,

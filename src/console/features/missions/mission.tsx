@@ -14,13 +14,13 @@ import { Ago } from '../../components/time.tsx'
 import { duration, moment } from '../../lib/format.ts'
 import { everyMs, pages, query, useAction } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
+import { missions as t } from '../../texts/missions.ts'
 import { texts } from '../../texts.ts'
 import { useAgentNames } from '../agents/names.ts'
 import { codeOf, Failure } from '../runs/failure.tsx'
 import { MissionForm } from './mission-form.tsx'
 import { Health } from './missions.tsx'
 import { describeSchedule, type Mission as MissionShape } from './schedule.tsx'
-import { missions as t } from './texts.ts'
 
 /** One mission: its goal, its schedule and its runs. */
 export function Mission() {

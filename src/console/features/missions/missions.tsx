@@ -7,10 +7,10 @@ import { useSearching } from '../../components/search.tsx'
 import { Ago } from '../../components/time.tsx'
 import { moment } from '../../lib/format.ts'
 import { everyMs, pages } from '../../queries.ts'
+import { missions as t } from '../../texts/missions.ts'
 import { AgentName } from '../agents/names.ts'
 import { MissionForm } from './mission-form.tsx'
 import { describeSchedule, type Mission } from './schedule.tsx'
-import { missions as t } from './texts.ts'
 
 /** All missions with their health and the time of their next run. */
 export function Missions() {

@@ -4,8 +4,8 @@ import { callQuery, describeFailure, type Output, refusalOf } from '../../api.ts
 import { Select, TextField } from '../../components/field.tsx'
 import { moment, ownTimeZone } from '../../lib/format.ts'
 import { toNumber } from '../../lib/number.ts'
+import { missions as t } from '../../texts/missions.ts'
 import { cronInWords } from './cron.ts'
-import { missions as t } from './texts.ts'
 
 export type Mission = Output<'missions.get'>['mission']
 export type Schedule = Mission['schedule']

@@ -3,8 +3,8 @@ import { useVirtualizer } from '@tanstack/react-virtual'
 import { Link2 } from 'lucide-react'
 import { useEffect, useRef } from 'react'
 import { cn } from '../../lib/class-names.ts'
+import { runs as t } from '../../texts/runs.ts'
 import type { Numbered } from './follow-run.ts'
-import { runs as t } from './texts.ts'
 
 /** Maximum length of the data of one event (characters), because an answer may have a megabyte. */
 const MAX_DATA = 4_000

@@ -12,11 +12,11 @@ import { cn } from '../../lib/class-names.ts'
 import { now } from '../../lib/clock.ts'
 import { count, duration, short } from '../../lib/format.ts'
 import { pages, query, WATCHED } from '../../queries.ts'
+import { runs as t } from '../../texts/runs.ts'
 import { texts } from '../../texts.ts'
 import { AgentPicker } from '../agents/agent-picker.tsx'
 import { useAgentNames } from '../agents/names.ts'
 import { withNewest } from './newest.ts'
-import { runs as t } from './texts.ts'
 
 type Row = Output<'executions.list'>['executions'][number]
 

@@ -4,11 +4,11 @@ import type { Output } from '../../api.ts'
 import { cn } from '../../lib/class-names.ts'
 import { now } from '../../lib/clock.ts'
 import { duration } from '../../lib/format.ts'
+import { runs as t } from '../../texts/runs.ts'
 import { texts } from '../../texts.ts'
 import { useAgentNames } from '../agents/names.ts'
 import type { Numbered } from './follow-run.ts'
 import type { Execution } from './run.tsx'
-import { runs as t } from './texts.ts'
 
 type Node = Output<'executions.tree'>['tree']
 type Span = {

@@ -1,11 +1,11 @@
 import { useMemo } from 'react'
 import type { ChatEvent } from '../../../wire.ts'
 import { Markdown } from '../../components/markdown.tsx'
+import { runs as t } from '../../texts/runs.ts'
 import { apply, type Live } from '../chat/live.ts'
 import { RunView } from '../chat/run-view.tsx'
 import type { Numbered } from './follow-run.ts'
 import type { Execution } from './run.tsx'
-import { runs as t } from './texts.ts'
 
 /** The messages of a run, step by step. */
 export function Transcript({ run, events }: { run: Execution; events: readonly Numbered[] }) {

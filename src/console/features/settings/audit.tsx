@@ -12,9 +12,9 @@ import { moment, pretty } from '../../lib/format.ts'
 import { midnight } from '../../lib/periods.ts'
 import { pages, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
+import { settings } from '../../texts/settings.ts'
 import { texts } from '../../texts.ts'
 import { useMembers } from '../agents/names.ts'
-import { settings } from './texts.ts'
 
 const t = settings.audit
 

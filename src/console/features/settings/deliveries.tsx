@@ -11,8 +11,8 @@ import { Loaded, Rows } from '../../components/page.tsx'
 import { now } from '../../lib/clock.ts'
 import { duration, moment } from '../../lib/format.ts'
 import { everyMs, pages, useAction } from '../../queries.ts'
+import { settings } from '../../texts/settings.ts'
 import { texts } from '../../texts.ts'
-import { settings } from './texts.ts'
 import type { Webhook } from './webhooks.tsx'
 
 const t = settings.webhooks

@@ -8,7 +8,7 @@ import { Loaded, Rows, RowText, Section } from '../../components/page.tsx'
 import { moment } from '../../lib/format.ts'
 import { query, useAction } from '../../queries.ts'
 import { useSession } from '../../session.ts'
-import { settings } from './texts.ts'
+import { settings } from '../../texts/settings.ts'
 
 const t = settings.former
 

@@ -13,8 +13,8 @@ import { Secret } from '../../components/secret.tsx'
 import { moment } from '../../lib/format.ts'
 import { pages, useAction, WATCHED } from '../../queries.ts'
 import { useSession } from '../../session.ts'
+import { settings } from '../../texts/settings.ts'
 import { grantable, type Role } from './roles.ts'
-import { settings } from './texts.ts'
 
 const t = settings.invitations
 

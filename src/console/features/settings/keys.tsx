@@ -13,8 +13,8 @@ import { Secret } from '../../components/secret.tsx'
 import { Ago } from '../../components/time.tsx'
 import { moment } from '../../lib/format.ts'
 import { pages, useAction, WATCHED } from '../../queries.ts'
+import { settings } from '../../texts/settings.ts'
 import { texts } from '../../texts.ts'
-import { settings } from './texts.ts'
 
 const t = settings.keys
 

@@ -3,7 +3,7 @@ import { Gauge } from 'lucide-react'
 import { Empty, Loaded, Rows } from '../../components/page.tsx'
 import { count, moment } from '../../lib/format.ts'
 import { query } from '../../queries.ts'
-import { settings } from './texts.ts'
+import { settings } from '../../texts/settings.ts'
 
 const t = settings.limits
 

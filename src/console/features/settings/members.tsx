@@ -8,12 +8,12 @@ import { Loaded, Rows, RowText } from '../../components/page.tsx'
 import { moment } from '../../lib/format.ts'
 import { useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
+import { settings } from '../../texts/settings.ts'
 import { texts } from '../../texts.ts'
 import { useMembers } from '../agents/names.ts'
 import { FormerMembers } from './former-members.tsx'
 import { Invitations } from './invitations.tsx'
 import { grantable, type Role } from './roles.ts'
-import { settings } from './texts.ts'
 
 const t = settings.members
 

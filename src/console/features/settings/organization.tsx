@@ -10,8 +10,8 @@ import { useGuard } from '../../components/guard.ts'
 import { Loaded, Section } from '../../components/page.tsx'
 import { query, readNow, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
+import { settings } from '../../texts/settings.ts'
 import { texts } from '../../texts.ts'
-import { settings } from './texts.ts'
 
 const t = settings.organization
 

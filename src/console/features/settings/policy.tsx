@@ -8,8 +8,8 @@ import { Loaded } from '../../components/page.tsx'
 import { ToolModes } from '../../components/tool-modes.tsx'
 import { query, readNow, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
+import { settings } from '../../texts/settings.ts'
 import { texts } from '../../texts.ts'
-import { settings } from './texts.ts'
 
 const t = settings.policy
 

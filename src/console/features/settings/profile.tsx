@@ -6,9 +6,9 @@ import { Form } from '../../components/form.tsx'
 import { useGuard } from '../../components/guard.ts'
 import { Loaded } from '../../components/page.tsx'
 import { query, readNow, useAction } from '../../queries.ts'
+import { settings } from '../../texts/settings.ts'
 import { texts } from '../../texts.ts'
 import { Password, Sessions } from './sessions.tsx'
-import { settings } from './texts.ts'
 
 const t = settings.profile
 

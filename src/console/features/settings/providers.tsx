@@ -11,8 +11,8 @@ import { Empty, Loaded, Rows } from '../../components/page.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
+import { settings } from '../../texts/settings.ts'
 import { texts } from '../../texts.ts'
-import { settings } from './texts.ts'
 
 const t = settings.providers
 

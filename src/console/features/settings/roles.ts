@@ -1,4 +1,4 @@
-import { settings } from './texts.ts'
+import { settings } from '../../texts/settings.ts'
 
 export type Role = keyof typeof settings.members.roles
 

@@ -12,9 +12,9 @@ import { Empty, ListHead, Loaded, Rows, RowText } from '../../components/page.ts
 import { moment } from '../../lib/format.ts'
 import { pages, query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
+import { settings } from '../../texts/settings.ts'
 import { texts } from '../../texts.ts'
 import { type Key, KeyRows, NewKey } from './keys.tsx'
-import { settings } from './texts.ts'
 
 const t = settings.serviceAccounts
 

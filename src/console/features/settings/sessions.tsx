@@ -8,7 +8,7 @@ import { Form } from '../../components/form.tsx'
 import { Loaded, Rows, Section } from '../../components/page.tsx'
 import { Ago } from '../../components/time.tsx'
 import { query, useAction, WATCHED } from '../../queries.ts'
-import { settings } from './texts.ts'
+import { settings } from '../../texts/settings.ts'
 
 const t = settings.profile
 

@@ -14,9 +14,9 @@ import { Empty, ListHead, Loaded, Rows } from '../../components/page.tsx'
 import { Secret } from '../../components/secret.tsx'
 import { pages, readNow, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin } from '../../session.ts'
+import { settings } from '../../texts/settings.ts'
 import { texts } from '../../texts.ts'
 import { Deliveries } from './deliveries.tsx'
-import { settings } from './texts.ts'
 
 const t = settings.webhooks
 

@@ -15,8 +15,8 @@ import { Empty, Loaded, Page, Rows, Section } from '../../components/page.tsx'
 import { NoMatch, SearchField, useSearching } from '../../components/search.tsx'
 import { allPages, query, readNow, useAction, WATCHED } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
+import { skills as t } from '../../texts/skills.ts'
 import { texts } from '../../texts.ts'
-import { skills as t } from './texts.ts'
 
 type Summary = Output<'skills.list'>['skills']['core'][number]
 type Skill = Output<'skills.get'>['skill']

@@ -5,12 +5,12 @@ import { Form } from '../../components/form.tsx'
 import { useGuard } from '../../components/guard.ts'
 import { ToolModes } from '../../components/tool-modes.tsx'
 import { readNow, useAction } from '../../queries.ts'
+import { agents } from '../../texts/agents.ts'
+import { spaces as t } from '../../texts/spaces.ts'
 import { texts } from '../../texts.ts'
 import { AgentTicks } from '../agents/agent-picker.tsx'
 import { McpTicks, SkillTicks } from '../agents/attached-ticks.tsx'
-import { agents } from '../agents/texts.ts'
 import type { SpaceShape } from './spaces.tsx'
-import { spaces as t } from './texts.ts'
 
 /** Ids in a saved list that the person can change. Changes that others make meanwhile stay. */
 function useIds(saved: readonly string[]) {

@@ -13,8 +13,8 @@ import { Loaded } from '../../components/page.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { withLineEnds } from '../../lib/line-ends.ts'
 import { query, useAction } from '../../queries.ts'
+import { spaces as t } from '../../texts/spaces.ts'
 import { texts } from '../../texts.ts'
-import { spaces as t } from './texts.ts'
 
 type Content = Output<'files.get'>
 

@@ -11,9 +11,9 @@ import { Empty, Loaded } from '../../components/page.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { size } from '../../lib/format.ts'
 import { everyMs, pages, useAction } from '../../queries.ts'
+import { spaces as t } from '../../texts/spaces.ts'
 import { texts } from '../../texts.ts'
 import { OpenFile } from './file.tsx'
-import { spaces as t } from './texts.ts'
 import { useUpload } from './upload.ts'
 
 type Props = { spaceId: string; mayChange: boolean; path: string | null; onOpen: (path: string | null) => void }

@@ -8,8 +8,8 @@ import { TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Loaded, Rows } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
+import { spaces as t } from '../../texts/spaces.ts'
 import { texts } from '../../texts.ts'
-import { spaces as t } from './texts.ts'
 
 type Names = {
   data: { secrets: string[]; hosts: Record<string, string[]> } | undefined

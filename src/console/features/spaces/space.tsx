@@ -16,13 +16,13 @@ import { Tabs } from '../../components/tabs.tsx'
 import { Ago } from '../../components/time.tsx'
 import { pages, query, readNow, useAction, WATCHED } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
+import { spaces as t } from '../../texts/spaces.ts'
 import { texts } from '../../texts.ts'
 import { isUntouched } from '../chat/chat-list.tsx'
 import { Attached } from './attached.tsx'
 import { Files } from './files.tsx'
 import { Secrets } from './secrets.tsx'
 import { SpaceForm, type SpaceShape } from './spaces.tsx'
-import { spaces as t } from './texts.ts'
 
 const TABS = t.tabs
 type Tab = keyof typeof TABS

@@ -10,8 +10,8 @@ import { Form } from '../../components/form.tsx'
 import { ListPage } from '../../components/list-page.tsx'
 import { useSearching } from '../../components/search.tsx'
 import { pages, readNow, useAction, WATCHED } from '../../queries.ts'
+import { spaces as t } from '../../texts/spaces.ts'
 import { texts } from '../../texts.ts'
-import { spaces as t } from './texts.ts'
 
 export type SpaceShape = Output<'spaces.get'>['space']
 

@@ -2,8 +2,8 @@ import { callMutation, callQuery, describeFailure, toFailure } from '../../api.t
 import { toast } from '../../components/toast.tsx'
 import { size } from '../../lib/format.ts'
 import { useAction } from '../../queries.ts'
+import { spaces as t } from '../../texts/spaces.ts'
 import { texts } from '../../texts.ts'
-import { spaces as t } from './texts.ts'
 
 /** Maximum size of a file (bytes). A larger one would also block the page while it is encoded. */
 const MAX_BYTES = 1024 * 1024

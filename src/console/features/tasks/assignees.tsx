@@ -2,8 +2,8 @@ import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 import { fits } from '../../components/combobox.ts'
 import { Picker, type PickerProps } from '../../components/picker.tsx'
+import { tasks as t } from '../../texts/tasks.ts'
 import { agentQuery, useFoundAgents, useMembers } from '../agents/names.ts'
-import { tasks as t } from './texts.ts'
 
 /** Maximum number of people in the list of options. */
 const MAX_PEOPLE = 50

@@ -17,10 +17,10 @@ import { useChanges } from '../../follow.ts'
 import { cn } from '../../lib/class-names.ts'
 import { count } from '../../lib/format.ts'
 import { pages, useAction } from '../../queries.ts'
+import { tasks as t } from '../../texts/tasks.ts'
 import { AssigneePicker, useAssignee } from './assignees.tsx'
 import { movesOf, STATUSES, type Status, type Task } from './moves.ts'
 import { NewTask, TaskDialog } from './task-dialog.tsx'
-import { tasks as t } from './texts.ts'
 
 const PRIORITY_KINDS: Readonly<Record<Task['priority'], BadgeKind>> = {
   low: 'plain',

@@ -12,11 +12,11 @@ import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { Loaded } from '../../components/page.tsx'
 import { query, readNow, useAction } from '../../queries.ts'
+import { tasks as t } from '../../texts/tasks.ts'
 import { texts } from '../../texts.ts'
 import { codeOf, Failure } from '../runs/failure.tsx'
 import { AssigneePicker, useAssignee } from './assignees.tsx'
 import { movesOf, type Status, type Task } from './moves.ts'
-import { tasks as t } from './texts.ts'
 
 type Draft = Pick<Task, 'title' | 'description' | 'priority'> & { assignedTo: string }
 

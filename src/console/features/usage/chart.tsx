@@ -1,8 +1,8 @@
 import { useEffect, useRef } from 'react'
 import uPlot from 'uplot'
 import { short, utcDay } from '../../lib/format.ts'
+import { usage as t } from '../../texts/usage.ts'
 import { useIsDark } from '../../theme.ts'
-import { usage as t } from './texts.ts'
 
 /** A line of a chart, with the name of its colour and a value for each period. */
 export type Line = { name: string; colour: string; values: readonly number[] }

@@ -10,10 +10,10 @@ import { count, short } from '../../lib/format.ts'
 import { periodsBetween, toDate } from '../../lib/periods.ts'
 import { query } from '../../queries.ts'
 import { useSession } from '../../session.ts'
+import { usage as t } from '../../texts/usage.ts'
 import { texts } from '../../texts.ts'
 import { AgentName, useAgentNames, useMembers } from '../agents/names.ts'
 import { Chart, type Line } from './chart.tsx'
-import { usage as t } from './texts.ts'
 
 type Entry = Output<'usage.get'>['usage'][number]
 type Amounts = Pick<Entry, 'executions' | 'failed' | 'input_tokens' | 'output_tokens'>
