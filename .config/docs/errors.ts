@@ -152,6 +152,18 @@ export const RUN_ERRORS = {
     when: 'The run, or the silence of its model, was longer than its limit.',
     action: 'Raise the limit that `detail` names, or ask for less.',
   },
+  too_large: {
+    when: 'The live runs of the server held more text than `MAX_RUN_BYTES`, and this run had the most.',
+    action: 'Ask for shorter answers. The operator can raise the setting, or give the server more memory.',
+  },
+  not_found: {
+    when: 'The agent, or another part that `error` names, was deleted before the run began.',
+    action: 'Run another agent.',
+  },
+  internal: {
+    when: 'An unexpected failure.',
+    action: 'Report the id of the run to the operator, who finds it in the log.',
+  },
   interrupted: {
     when: 'The process ended, and the run could not resume without showing text twice.',
     action: 'Run again.',

@@ -4,7 +4,15 @@ const item = (text: string, link: string): Item => ({ text, link })
 
 /** Lists all pages of the site in their order, by their path without `.md`. */
 export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
-  { text: 'Start', items: [item('Quick start', '/quick-start'), item('Glossary', '/glossary')] },
+  {
+    text: 'Start',
+    items: [
+      item('Quick start', '/quick-start'),
+      item('Find a guide by your goal', '/guides/'),
+      item('Troubleshooting', '/guides/troubleshooting'),
+      item('Glossary', '/glossary'),
+    ],
+  },
   {
     text: 'Concepts',
     items: [
@@ -46,6 +54,7 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
       item('Models and retries', '/guides/models'),
       item('Structured output', '/guides/structured-output'),
       item('Attachments', '/guides/attachments'),
+      item('Files for agents', '/guides/files-for-agents'),
       item('Clients of the hosted original', '/guides/hosted-client'),
     ],
   },
@@ -55,6 +64,8 @@ export const SIDEBAR: { text: string; collapsed?: boolean; items: Item[] }[] = [
       item('Operating', '/guides/operating'),
       item('Signing in', '/guides/sign-in'),
       item('Members and organizations', '/guides/organizations'),
+      item('Keys', '/guides/keys'),
+      item('Usage and limits', '/guides/usage'),
       item('Model providers', '/guides/providers'),
       item('Declared MCP servers', '/guides/declared-mcp-servers'),
       item('Moving to PostgreSQL', '/guides/postgresql'),
