@@ -243,6 +243,13 @@ describe('the address', () => {
     )
   })
 
+  it('answers a ping of revision 2026-07-28, which the library for Go sends', async () => {
+    const body = { jsonrpc: '2.0', id: 5, method: 'ping', params: {} }
+    const sent = { ...headers, 'MCP-Protocol-Version': '2026-07-28', 'Mcp-Method': 'ping' }
+    const answer = await request(server, 'POST', '/mcp', { body, headers: sent, token: ann.token })
+    expect([answer.status, answer.body]).toEqual([200, { jsonrpc: '2.0', id: 5, result: { resultType: 'complete' } }])
+  })
+
   it('runs no agent for a token without the scope that sends several calls at once', async () => {
     const reader = await server.member({ organization: 'Acme', scopes: ['agents:read', 'executions:read'] })
     const params = { name: 'ask', arguments: { message: 'Hi' } }

@@ -94,6 +94,8 @@ export async function serve(
   if (mismatch) return sendJson(res, 400, mismatch)
   const mistake = checkParams(message)
   if (mistake) return sendJson(res, 200, mistake)
+  const alive = answerPing(req, message)
+  if (alive) return sendJson(res, 200, alive)
   // The package reads a body only if it is no JSON.
   const request = toRequest(req, message === undefined ? body : null, context.streamTo(actor))
   const response = await handler.fetch(request, { parsedBody: message })
@@ -116,6 +118,17 @@ function checkTaskName({ headers }: IncomingMessage, message: unknown): object |
   if (headers['mcp-name'] === String(params?.taskId)) return null
   const text = 'The header Mcp-Name must be the taskId of the request'
   return { jsonrpc: '2.0', id, error: { code: -32_020, message: text } }
+}
+
+/**
+ * Returns the answer to a `ping` of a client of revision 2026-07-28, which has no such method, or null. The official
+ * library for Go sends it still, without the parts that each request of that revision needs, and closes its connection
+ * if it fails.
+ */
+function answerPing({ headers }: IncomingMessage, message: unknown): object | null {
+  const { id, method } = asObject(message)
+  if (method !== 'ping' || id === undefined || headers['mcp-protocol-version'] !== '2026-07-28') return null
+  return { jsonrpc: '2.0', id, result: { resultType: 'complete' } }
 }
 
 /** Requests with required parameters, whose mistakes the package reports as its own. */
