@@ -219,6 +219,13 @@ describe('an answer in another form', () => {
     ['a batch in an event', SSE_TYPE, (message) => `data: [${note},${whole(message)}]\n\n`],
     ['a message without its version', JSON_TYPE, (m) => JSON.stringify({ id: m.id, result: textResult('Acted') })],
     ['a message with other fields', JSON_TYPE, (m) => whole(m).replace(/}$/, ',"method":null,"trace":"x"}')],
+    ['a message with an object at its end', JSON_TYPE, (m) => whole(m).replace(/}$/, ',"trace":{}}')],
+    [
+      'a message with an object at its end, in an event',
+      SSE_TYPE,
+      (m) => `data: ${whole(m).replace(/}$/, ',"x":{}}')}\n\n`,
+    ],
+    ['JSON that is encoded twice', JSON_TYPE, (message) => JSON.stringify(whole(message))],
     ['a result that is a text', JSON_TYPE, ({ id }) => JSON.stringify({ jsonrpc: '2.0', id, result: 'Acted' })],
     ['a list as a result', JSON_TYPE, ({ id }) => JSON.stringify({ jsonrpc: '2.0', id, result: ['Acted'] })],
     ['messages line by line', JSON_TYPE, (message) => `${note}\n${whole(message)}\n`],

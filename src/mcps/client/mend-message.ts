@@ -2,7 +2,7 @@ import { splitData } from '../../lib/event-data.ts'
 import { tryParseExact, withDigitsAsText } from '../../lib/exact-json.ts'
 import { parseJson } from '../../lib/json.ts'
 import { BadAnswer } from '../../lib/net/safe-fetch.ts'
-import { type Fields, isObject } from '../../lib/unknown.ts'
+import { asText, type Fields, isObject } from '../../lib/unknown.ts'
 
 // Repairs messages of servers, whatever they come in: a body, an event, or a line of a program.
 
@@ -20,7 +20,7 @@ const ODD =
   /"(?:error|result|params|id)"\s*:\s*null|"error"\s*:\s*(?:false|""|\{\s*\})|"_meta"\s*:\s*[^\s{]|[:[,]\s*-?(?:NaN|Infinity)\b|,\s*[}\]]/
 /** A whole number that a parser may round, such as an id of Discord or X. */
 const LARGE = /[:[,]\s*-?\d{16,}\s*[,}\]]/
-/** Beginnings and ends of answers as most servers write them, which need no repair and are not parsed. */
+/** Beginnings and ends of answers as most servers write them, which need no repair. */
 const USUAL: readonly (readonly [begin: RegExp, end: RegExp])[] = [
   [/^\{"jsonrpc": ?"2\.0", ?"id": ?\d+, ?"result": ?\{/, /\}\s*\}$/],
   [/^\{"result":\{/, /\},"jsonrpc":"2\.0","id":\d+\}$/],
@@ -32,7 +32,7 @@ const END = 60
  * Repairs a message, or a batch, that the SDK would refuse as a whole:
  * - fields that are null or unknown, and a missing `jsonrpc`,
  * - an error that is a text or has no code, and a result that is not an object,
- * - JSON that is nearly valid, texts before it, and messages line by line,
+ * - JSON that is nearly valid or encoded twice, texts before it, and messages line by line,
  * - whole numbers beyond 2^53, which the SDK would round.
  *
  * An answer without an id gets that of the request, and so does the only answer of a body, unless its id is that of
@@ -69,19 +69,24 @@ export function mendMessages(json: string, id: number | undefined): string[] {
 function repaired(json: string, id: number | undefined): unknown {
   const text = json.trim()
   const end = text.slice(-END)
-  const isUsual = USUAL.some(([begin, ending]) => begin.test(text) && ending.test(end))
+  const isUsual = USUAL.some(([begin, ending]) => begin.test(text) && ending.test(end)) && hasUsualFields(text)
   if (isUsual && !ODD.test(text) && !CONTROL.test(text) && !LARGE.test(text)) return undefined
   const value = parsed(text) ?? parsedLines(text)
   return Array.isArray(value) ? value.map((message) => toMessage(message, id)) : value && toMessage(value, id)
 }
+
+/** Returns whether an answer has no fields but those of the protocol. The SDK refuses any others. */
+const hasUsualFields = (text: string): boolean => Object.keys(parseJson(text) ?? {}).length === 3
 
 /** Characters that a text in JSON must escape. */
 const CONTROL = /[\x00-\x1f]/
 /** Escapes, quotes and control characters, numbers that JSON does not have, and commas at the end. */
 const PARTS = /\\[\s\S]|["\x00-\x1f]|-?\b(?:NaN|Infinity)\b|,(?=\s*[}\]])/g
 
-/** Parses a message or batch, valid or nearly so. Returns undefined for anything else. */
+/** Parses a message or batch, valid or nearly so, or a text that is one. Returns undefined for anything else. */
 function parsed(text: string): unknown {
+  // Web frameworks encode a JSON text once more.
+  if (/^"\s*[{[]/.test(text)) return parsed(asText(parseJson(text)).trim())
   if (!/^[{[]/.test(text)) return undefined
   return parseDigits(text) ?? parseDigits(corrected(text))
 }

@@ -80,7 +80,7 @@ function sentenceIn(beginning: string): string | null {
 }
 
 function typeOf(beginning: string): string | null {
-  if (/^[\ufeff\s]*[{[]/.test(beginning)) return 'application/json'
+  if (/^[\ufeff\s]*"?[{[]/.test(beginning)) return 'application/json'
   return /^\ufeff?\s*(?:data|event|id|retry)?:/.test(beginning) ? 'text/event-stream' : null
 }
 
