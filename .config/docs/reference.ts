@@ -62,7 +62,7 @@ The server reads no file of settings by itself. Pass it a file of variables (\`N
 | In a checkout | \`npm run -s prestart && npx node --env-file=muster.env src/main.js\` |
 | Docker | \`docker run --env-file muster.env …\` |
 | systemd | \`EnvironmentFile=/etc/muster.env\` |
-| Docker Compose | \`.env\`, for the variables that \`compose.yaml\` names |
+| Docker Compose | \`.env\`; \`compose.yaml\` decides a few itself, such as \`PORT\` |
 
 In a shell, put single quotes around a value with blanks, quotes or brackets:
 \`COMPATIBLE_PROVIDERS='[{"name": "groq", …}]' npm start\`.`,

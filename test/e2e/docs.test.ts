@@ -54,6 +54,12 @@ test('the image and the systemd unit start the service with the flags of `npm st
   )
 })
 
+test('the servers of Docker Compose get every setting of .env', () => {
+  expect(read('compose.yaml')).toMatch(
+    /^x-muster: &muster$[\s\S]*^ {2}env_file:\n {4}- path: \.env$[\s\S]*^services:$/m,
+  )
+})
+
 test('the commands of the README create an agent and stream a run', async () => {
   const out = await follow(read('README.md'))
   const ids = idsIn(out)
