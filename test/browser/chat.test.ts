@@ -51,10 +51,11 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
   it('stays at its end in any window, goes there to send, prints whole, writes right to left', async () => {
     // The first chat of an organization has the next steps at its end.
     const { page } = await visit(browser, owner)
-    model.script({ tokens: [`First.\n\n- שלום\n\n${'A paragraph of an answer.\n\n'.repeat(99)}`] })
+    model.script({ tokens: [`First \\(a_{1}\\).\n\n- שלום\n\n${'A paragraph of an answer.\n\n'.repeat(99)}`] })
     await sendMessage(page, 'שלום')
     await page.waitForURL('**/app/chats/*')
     await expect.poll(() => lastAnswer(page)).toContain('A paragraph')
+    expect(await page.locator('.prose code').textContent()).toBe('a_{1}')
     const list = page.locator('.prose ul')
     expect(await list.evaluate((element) => getComputedStyle(element).direction)).toBe('rtl')
     expect(await list.evaluate((element) => Number.parseFloat(getComputedStyle(element).paddingRight))).toBeGreaterThan(

@@ -1,6 +1,7 @@
 import DOMPurify from 'dompurify'
 import { Marked, type Token } from 'marked'
 import { memo, useMemo } from 'react'
+import { formulas } from '../lib/formulas.ts'
 import { texts } from '../texts.ts'
 import { Code } from './code.tsx'
 
@@ -13,7 +14,7 @@ const MAX_MARKDOWN = 200_000
 
 const escaped = (text: string) => text.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`)
 
-const marked = new Marked({
+const marked = new Marked(formulas, {
   gfm: true,
   renderer: {
     // An image becomes a link, because loading it would reveal the reader to its server.
