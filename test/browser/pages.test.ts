@@ -418,6 +418,30 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('keep the line ends of a secret that is pasted, and ask before it is lost', async () => {
+    const { page } = await visit(browser, owner, '/app/settings/secrets')
+    await page.getByLabel('Name').fill('SIGNING_KEY')
+    const value = page.getByLabel('Value')
+    await value.evaluate((element) => {
+      const clipboardData = new DataTransfer()
+      clipboardData.setData('text/plain', '-----BEGIN-----\r\nabc\r\n-----END-----\r\n')
+      element.dispatchEvent(new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true }))
+    })
+    page.once('dialog', (dialog) => void dialog.dismiss())
+    await page.getByRole('link', { name: 'Webhooks' }).click()
+    expect(await value.inputValue()).toBe('-----BEGIN-----\nabc\n-----END-----\n')
+    expect(await value.evaluate((element) => getComputedStyle(element).getPropertyValue('-webkit-text-security'))).toBe(
+      'disc',
+    )
+    const sent = page.waitForRequest((request) => request.method() === 'POST')
+    await page.getByRole('button', { name: 'Save' }).click()
+    expect((await sent).postDataJSON().secrets.SIGNING_KEY.value).toBe('-----BEGIN-----\nabc\n-----END-----\n')
+    await page.getByText('Secret saved').waitFor()
+    await page.getByRole('link', { name: 'Webhooks' }).click()
+    await page.getByRole('heading', { name: 'Webhooks' }).waitFor()
+    await leave(page)
+  })
+
   it('list the runs of missions apart from the chats of people', async () => {
     const { page } = await visit(browser, owner, '/app/chats')
     await page.getByRole('link', { name: /^Hello/ }).waitFor()

@@ -5,6 +5,7 @@ import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
+import { useGuard } from '../../components/guard.ts'
 import { Loaded, Rows, Section } from '../../components/page.tsx'
 import { Ago } from '../../components/time.tsx'
 import { query, useAction, WATCHED } from '../../queries.ts'
@@ -76,6 +77,7 @@ export function Password() {
   const session = useQuery(query('sessions.current', undefined))
   const [current, setCurrent] = useState('')
   const [next, setNext] = useState('')
+  useGuard(next !== '')
   const change = useAction(() => callMutation('sessions.changePassword', { ...(current && { current }), new: next }), {
     changes: ['sessions.'],
     done: t.passwordChanged,

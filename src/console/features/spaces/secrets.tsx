@@ -1,11 +1,12 @@
 import { useQuery } from '@tanstack/react-query'
 import { Pencil, Trash2 } from 'lucide-react'
-import { useRef, useState } from 'react'
+import { type RefObject, useRef, useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { IconButton } from '../../components/button.tsx'
 import { Confirm } from '../../components/dialog.tsx'
-import { TextField } from '../../components/field.tsx'
+import { TextArea, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
+import { useGuard } from '../../components/guard.ts'
 import { Loaded, Rows } from '../../components/page.tsx'
 import { query, useAction } from '../../queries.ts'
 import { spaces as t } from '../../texts/spaces.ts'
@@ -35,8 +36,9 @@ export function Secrets({ place }: { place: Place }) {
   const [name, setName] = useState('')
   const [value, setValue] = useState('')
   const [hosts, setHosts] = useState('')
+  useGuard(`${name}${value}${hosts}` !== '')
   const [doomed, setDoomed] = useState<string | null>(null)
-  const valueField = useRef<HTMLInputElement>(null)
+  const valueField = useRef<HTMLInputElement & HTMLTextAreaElement>(null)
   const save = useAction<void, unknown>(
     () => {
       const secrets = { [name.trim()]: { value, hosts: hosts.split(/[\s,]+/).filter(Boolean) } }
@@ -108,16 +110,7 @@ export function Secrets({ place }: { place: Place }) {
             value={name}
             onChange={({ target }) => setName(target.value.toUpperCase())}
           />
-          <TextField
-            label={t.secretValue}
-            field="value"
-            type="password"
-            autoComplete="new-password"
-            required
-            value={value}
-            onChange={({ target }) => setValue(target.value)}
-            ref={valueField}
-          />
+          <SecretValue value={value} onChange={setValue} field={valueField} />
         </div>
         <TextField
           label={t.secretHosts}
@@ -140,5 +133,48 @@ export function Secrets({ place }: { place: Place }) {
         />
       )}
     </div>
+  )
+}
+
+type ValueProps = {
+  value: string
+  onChange: (value: string) => void
+  field: RefObject<(HTMLInputElement & HTMLTextAreaElement) | null>
+}
+
+/** The value of a secret, in dots. A field of one line would remove the line ends of a key that is pasted. */
+function SecretValue({ value, onChange, field }: ValueProps) {
+  const given = {
+    label: t.secretValue,
+    field: 'value',
+    required: true,
+    value,
+    onChange: ({ target }: { target: { value: string } }) => onChange(target.value),
+    ref: field,
+  }
+  if (value.includes('\n')) {
+    return (
+      <TextArea
+        {...given}
+        className="max-h-40 font-mono [-webkit-text-security:disc]"
+        autoComplete="off"
+        spellCheck={false}
+        autoFocus
+      />
+    )
+  }
+  return (
+    <TextField
+      {...given}
+      type="password"
+      autoComplete="new-password"
+      onPaste={(event) => {
+        const text = event.clipboardData.getData('text/plain').replaceAll('\r\n', '\n')
+        // The line end that a terminal adds is no part of a value.
+        if (!text.trimEnd().includes('\n')) return
+        event.preventDefault()
+        onChange(text)
+      }}
+    />
   )
 }
