@@ -228,7 +228,7 @@ export async function findRuns(actor: Actor, { db }: Deps, ids: readonly string[
 const encodeCursor = ({ createdAt, position, id }: MessageRow) => encodePosition(createdAt.getTime(), position, id)
 
 function afterCursor(cursor: string): Prisma.MessageWhereInput {
-  const [, time, place, id] = /^(\d{1,15})\.(\d{1,9})\.(\w+)$/.exec(decodePosition(cursor)) ?? []
+  const [, time, place, id] = /^(\d{1,14})\.(\d{1,9})\.(\w+)$/.exec(decodePosition(cursor)) ?? []
   if (!time || !place || !id) throw invalidCursor()
   const [createdAt, position] = [new Date(Number(time)), Number(place)]
   return {

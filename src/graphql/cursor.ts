@@ -22,7 +22,8 @@ export function toCursor(order: Order, row: object): string {
   return encodePosition(JSON.stringify(plain))
 }
 
-const Time = z.object({ at: z.int().min(0).max(8.64e15) }).transform(({ at }) => new Date(at))
+/** PostgreSQL reads no time after the year 9999. */
+const Time = z.object({ at: z.int().min(0).max(99_999_999_999_999) }).transform(({ at }) => new Date(at))
 const Values = z.array(z.union([Time, z.int32(), z.string().regex(/^[^\0]*$/)]))
 
 /** Decodes a cursor. Throws a 400 if it does not belong to such a list. `name` is the argument that contains it. */

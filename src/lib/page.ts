@@ -50,7 +50,8 @@ export const decodePosition = (cursor: string): string => Buffer.from(cursor, 'b
 /** Encodes the position of a row as a cursor. */
 export const encodeCursor = ({ createdAt, id }: Row): string => encodePosition(createdAt.getTime(), id)
 
-const CURSOR = /^(\d{1,15})\.([\w-]+)$/
+/** A time with more digits may be after the year 9999, which PostgreSQL does not read. */
+const CURSOR = /^(\d{1,14})\.([\w-]+)$/
 
 /** Returns whether a text is a cursor of {@link encodeCursor}. */
 export const isCursor = (text: string): boolean => CURSOR.test(decodePosition(text))

@@ -125,6 +125,11 @@ describe('agents over GraphQL and tRPC', () => {
     [{ first: 'x' }, 'Invalid value for field: first. Expected number'],
     [{ after: 'nonsense' }, 'Invalid value for field: after. Expected an endCursor of this list'],
     [{ after: 'WzFd' }, 'Invalid value for field: after. Expected an endCursor of this list'],
+    // In the year 10000.
+    [
+      { after: Buffer.from('[{"at":253402300800000},"a"]').toString('base64url') },
+      'Invalid value for field: after. Expected an endCursor of this list',
+    ],
   ])('report an invalid page of a list: %j', async (input, message) => {
     expect((await graphql(server, LIST, input)).message).toBe(message)
   })

@@ -174,6 +174,7 @@ describe('a read-only field', () => {
 })
 
 describe('a missing or invalid value gives a 400 that names it', () => {
+  const IN_YEAR_10000 = Buffer.from('253402300800000.a').toString('base64url')
   const wrong: [procedure: string, input: Body, message: string][] = [
     ...[undefined, null, '', ' ', '\t\n\u00a0'].map((title): [string, Body, string] => [
       'tasks.create',
@@ -210,6 +211,7 @@ describe('a missing or invalid value gives a 400 that names it', () => {
     ['tasks.list', { limit: '0' }, invalid('limit', 'at least 1')],
     ['tasks.list', { limit: '1001' }, invalid('limit', 'at most 1000')],
     ['tasks.list', { cursor: 'x' }, invalid('cursor', 'a nextCursor of this list')],
+    ['tasks.list', { cursor: IN_YEAR_10000 }, invalid('cursor', 'a nextCursor of this list')],
   ]
   let id: string
   beforeAll(async () => {
