@@ -251,7 +251,7 @@ test.each([
     'agents { nodes { missions(first: 2) { nodes { runs(first: 2) { nodes { status } } } } } }',
     5,
   ],
-])('%s is read once', async (_, text, most) => {
+])('%s is read in one statement', async (_, text, most) => {
   const sent = await server.statementsOf(() => graphql(server, `{ ${text} }`, {}, member))
   // One statement authenticates the caller.
   expect(sent.length, sent.join('\n')).toBe(most + 1)

@@ -118,7 +118,7 @@ test.each<
     'too_large',
     /1048576 bytes.*this one has \d+/,
   ],
-])('%s: %s %s', async (_, method, path, options, status, code, says) => {
+])('the refusal of %s in %s %s says what to do', async (_, method, path, options, status, code, says) => {
   const answer = await request(server, method, `/api/v1${path.replace('{id}', agentId)}`, options)
   expect(answer).toMatchObject({ status, body: { code } })
   expect(`${answer.body.message}. ${answer.body.detail ?? ''}`).toMatch(says)

@@ -556,13 +556,16 @@ describe('lists', () => {
     ['?limit=2', ['five', 'three'], 3],
     ['?limit=1&owner=me', ['two'], 2],
     ['?_=1&utm_source=x', ['five', 'three', 'two']],
-  ] as [string, string[], number?][])('GET /agents%s: %j', async (query, expected, total = expected.length) => {
-    const answer = await call('GET', `/agents${query}`, lea)
-    expect(names(answer)).toEqual(expected)
-    expect(answer.body).toMatchObject({ success: true, total })
-    expect(answer.body.nextCursor === null).toBe(total === expected.length)
-    for (const agent of answer.body.agents) expect(agent).toEqual(await get(agent.id, lea))
-  })
+  ] as [string, string[], number?][])(
+    'GET /agents%s lists the agents %j, and no other',
+    async (query, expected, total = expected.length) => {
+      const answer = await call('GET', `/agents${query}`, lea)
+      expect(names(answer)).toEqual(expected)
+      expect(answer.body).toMatchObject({ success: true, total })
+      expect(answer.body.nextCursor === null).toBe(total === expected.length)
+      for (const agent of answer.body.agents) expect(agent).toEqual(await get(agent.id, lea))
+    },
+  )
 
   it.each([
     ['Caf\u00e9', 'cafe\u0301'],

@@ -113,7 +113,7 @@ describe.each(['approve', 'deny'] as const)('POST /approvals/{id}/%s', (verdict)
   })
 })
 
-it.each(onEachApi([['approve'], ['deny']]))('%s: %s decides', async (api, verdict) => {
+it.each(onEachApi([['approve'], ['deny']]))('on %s, a member can %s a waiting call', async (api, verdict) => {
   const { id, executionId } = await asked()
   const { status, body } = await apis[api](server, `approvals.${verdict}`, { id }, { token: ann.token })
   expect([status, body.approval.status]).toEqual([200, verdict === 'approve' ? 'approved' : 'denied'])

@@ -5,7 +5,7 @@ import { APIS, callerAs, expectError, invalid, ok, onEachApi } from '../support/
 import { startModelServer } from '../support/model-server.ts'
 import { filePart, form, post } from '../support/multipart.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
-import { type Answer, request, toFetch } from '../support/rest.ts'
+import { type Answer, comparableAnswer, request, toFetch } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
@@ -482,7 +482,7 @@ describe('DELETE /chats/{id}', () => {
   })
 })
 
-describe('who may do what with a chat', () => {
+describe('the agent and the space of a chat decide who may do what with it', () => {
   const SEEN = '✓'
   const ABSENT = '–'
   const COLUMNS = ['list', 'get', 'messages', 'continue', 'update', 'delete'] as const
@@ -505,7 +505,7 @@ describe('who may do what with a chat', () => {
     ),
   ]
 
-  it.each(onEachApi(TABLE))('%s: %s %j: %s', async (api, _, where, who, expected) => {
+  it.each(onEachApi(TABLE))('on %s: %s %j, %s', async (api, _, where, who, expected) => {
     const agentId = await agent({ visibility: where.agent ?? 'organization' })
     const shared = await agent({ visibility: 'public' })
     const spaceId = await space({ visibility: where.space ?? 'organization' })
@@ -571,45 +571,39 @@ describe('a foreign id looks like one that never existed', () => {
   ]
   const answersTo = async (who: Who, all: string[], method: string, path: (id: string) => string, body?: Fields) => {
     const runnable = await agent({}, who)
-    const answers: { status: number; headers: string[][]; text: string }[] = []
+    const answers: Awaited<ReturnType<typeof comparableAnswer>>[] = []
     for (const id of all) {
       const json = body && JSON.stringify(body).replace('{id}', id)
-      const init = toFetch({ ...server, token: people[who].token }, method, { body: json })
-      const response = await fetch(server.url + path(id).replace('{agent}', runnable), init)
-      const headers = [...response.headers].filter(([name]) => name !== 'date' && name !== 'x-request-id')
-      const text = (await response.text()).replace(/"requestId":"\w{22}"/, '"requestId"')
-      answers.push({ status: response.status, headers, text })
+      const to = path(id).replace('{agent}', runnable)
+      answers.push(await comparableAnswer(server, method, to, { body: json, token: people[who].token }))
     }
     return answers
   }
 
-  it.each(ATTEMPTS)(
-    'a foreign id looks like one that never existed of a chat: %s: %s',
-    async (_, method, path, body) => {
-      const secret = await open({ agentId: await agent({ visibility: 'private' }) })
-      const hidden = await open({ spaceId: await space({ visibility: 'private' }) })
-      const [own, gone] = [await open(), await open()]
-      await done('chats.delete', { id: gone.id })
-      for (const who of ['eve', 'ben'] as const) {
-        const foreign = [secret.id, hidden.id, gone.id, ...(who === 'eve' ? [own.id] : [])]
-        const answers = await answersTo(who, [newId(), ...foreign], method, path, body)
-        expect(answers[0]!.status).toBe(404)
-        for (const answer of answers) expect(answer).toEqual(answers[0])
-      }
-    },
-  )
+  it.each(ATTEMPTS)('in a request to %s a chat (%s)', async (_, method, path, body) => {
+    const secret = await open({ agentId: await agent({ visibility: 'private' }) })
+    const hidden = await open({ spaceId: await space({ visibility: 'private' }) })
+    const [own, gone] = [await open(), await open()]
+    await done('chats.delete', { id: gone.id })
+    for (const who of ['eve', 'ben'] as const) {
+      const foreign = [secret.id, hidden.id, gone.id, ...(who === 'eve' ? [own.id] : [])]
+      const answers = await answersTo(who, [newId(), ...foreign], method, path, body)
+      expect(answers[0]!.status).toBe(404)
+      for (const answer of answers) expect(answer).toEqual(answers[0])
+    }
+  })
 
   it.each([
     ['an agent', () => agent({ visibility: 'private' }), { agentId: '{id}' }, 404],
     ['an agent of the organization', () => agent(), { agentId: '{id}' }, 404],
     ['a space', () => space(), { spaceId: '{id}' }, 404],
-  ])('a foreign id looks like one that never existed in %s of a new chat', async (_, make, body, status) => {
+  ])('as %s of a new chat', async (_, make, body, status) => {
     const answers = await answersTo('eve', [newId(), await make()], 'POST', () => '/api/v1/chats', body)
     expect(answers[0]!.status).toBe(status)
     expect(answers[1]).toEqual(answers[0])
   })
 
-  it.each(['agentId', 'spaceId'])('%s in a query', async (field) => {
+  it.each(['agentId', 'spaceId'])('as %s in a query', async (field) => {
     const spaceId = await space()
     const agentId = await agent()
     await open({ spaceId, agentId })

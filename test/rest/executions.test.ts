@@ -382,7 +382,7 @@ describe('GET /executions', () => {
     ['?since=0001-01-01T00:00:00Z', [4, 3, 2, 1, 0]],
     ['?since=9999-12-31T23:59:59.999Z', []],
     ['?limit=2', [4, 3]],
-  ] as const)('%s: %j', async (query, expected) => {
+  ] as const)('%s lists the runs %j, newest first', async (query, expected) => {
     const filled = query.replace(/{(\w+)}/g, (_, name) => String(({ one, two, ...second } as Fields)[name]))
     const body = await list(filled, lea)
     expect(idsOf(body.executions)).toEqual(pick([...expected]))
@@ -604,7 +604,7 @@ describe('an execution has the visibility of its agent and space', () => {
         { ann: SEEN, ben: HIDDEN, admin: HIDDEN, eve: HIDDEN },
       ],
     ]),
-  )('%s: %s', async (api, _, fields, isPrivate, expected) => {
+  )('on %s, %s', async (api, _, fields, isPrivate, expected) => {
     const id = await create(fields)
     const more = isPrivate ? { spaceId: await space(ann) } : {}
     const { executionId } = (await execute(more, ann, id)).body

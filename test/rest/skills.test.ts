@@ -4,7 +4,7 @@ import { CORE_SKILLS } from '../../src/skills/core.ts'
 import { graphql } from '../graphql/support.ts'
 import { APIS, apis, callerAs, expectError, invalid, ok, onEachApi } from '../support/api.ts'
 import { planOf } from '../support/plan.ts'
-import { request, toFetch } from '../support/rest.ts'
+import { comparableAnswer, request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
@@ -155,7 +155,7 @@ describe('a missing or invalid value gives a 400 that names it', () => {
   })
 
   it.each(onEachApi(WRONG.map(([input, message]) => [message, input] as const)))(
-    '%s: %s',
+    'on %s: %s',
     async (api, message, input) => {
       const whole = { name: newName(), description: 'd', prompt: 'p', ...input }
       expectError(await on(api, 'skills.create', whole), 400, message)
@@ -238,8 +238,8 @@ const TABLE: [visibility: string, who: Who, ...row: (string | number)[]][] = [
   ['core', 'eve', 'core', 200, 200, 403, 403],
 ]
 
-describe('who may do what with a skill', () => {
-  it.each(onEachApi(TABLE))('%s: %s, %s', async (api, visibility, who, ...expected) => {
+describe('the visibility of a skill decides who may do what with it', () => {
+  it.each(onEachApi(TABLE))('on %s: %s, %s', async (api, visibility, who, ...expected) => {
     const id = visibility === 'core' ? 'core-task-planning' : (await create({ visibility })).id
     const { skills } = (await on(api, 'skills.list', {}, who)).body
     const places = Object.entries(skills as Record<string, Fields[]>).flatMap(([source, list]) =>
@@ -282,11 +282,8 @@ describe('who may do what with a skill', () => {
     await call('skills.delete', { id: gone.id })
     const ids = [(await create({ visibility: 'private' })).id, (await create()).id, gone.id, 'core-none']
     for (const id of ['x'.repeat(22), ...ids]) {
-      const init = toFetch({ ...server, token: people.eve.token }, method, method === 'GET' ? {} : { body })
-      const response = await fetch(`${server.url}/api/v1/skills/${id}`, init)
-      const headers = [...response.headers].filter(([name]) => name !== 'date' && name !== 'x-request-id')
-      const text = (await response.text()).replace(/"requestId":"\w{22}"/, '"requestId"')
-      answers.push({ status: response.status, headers, text })
+      const options = { token: people.eve.token, ...(method !== 'GET' && { body }) }
+      answers.push(await comparableAnswer(server, method, `/api/v1/skills/${id}`, options))
     }
     expect(answers[0]).toMatchObject({ status: 404 })
     for (const answer of answers) expect(answer).toEqual(answers[0])

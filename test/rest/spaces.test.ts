@@ -3,7 +3,7 @@ import { newId } from '../../src/lib/id.ts'
 import { graphql } from '../graphql/support.ts'
 import { APIS, apis, callerAs, expectError, invalid, ok, onEachApi } from '../support/api.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
-import { type Answer, request, toFetch } from '../support/rest.ts'
+import { comparableAnswer, request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { together } from '../support/together.ts'
 import { use } from '../support/use.ts'
@@ -372,7 +372,7 @@ describe('a missing or invalid value gives a 400 that names it', () => {
   })
 })
 
-describe('who may do what with a space', () => {
+describe('the visibility of a space decides who may do what with it', () => {
   const SEEN = '✓'
   const ABSENT = '–'
   const COLUMNS = ['list', 'get', 'files', 'write a file', 'chat', 'run', 'update', 'delete'] as const
@@ -394,7 +394,7 @@ describe('who may do what with a space', () => {
     ]),
   ]
 
-  it.each(onEachApi(TABLE))('%s: %s, %s', async (api, visibility, who, expected) => {
+  it.each(onEachApi(TABLE))('on %s: %s, %s', async (api, visibility, who, expected) => {
     const { id } = await create({ visibility })
     const agentId = await agent({ visibility: 'public' })
     const attempt = async (procedure: string, input: Fields = {}) => {
@@ -456,31 +456,26 @@ describe('a foreign id looks like one that never existed', () => {
     ['write', 'POST', () => '/trpc/files.write', { id: '{id}', path: 'a.md', content: 'x' }],
   ]
 
-  it.each(ATTEMPTS)(
-    'a foreign id looks like one that never existed of a space: %s: %s',
-    async (_, method, path, body) => {
-      const [own, secret, archived] = [await create(), await create({ visibility: 'private' }), await create()]
-      for (const { id } of [own, secret, archived]) await call('files.write', { id, path: 'a.md', content: 'x' })
-      await call('spaces.delete', { id: archived.id })
-      for (const [who, ids] of [
-        ['eve', [own.id, secret.id, archived.id]],
-        ['ben', [secret.id, archived.id]],
-      ] as const) {
-        const runnable = await agent({}, who)
-        const answers: unknown[] = []
-        for (const id of [newId(), ...ids]) {
-          const json = body && JSON.stringify(body).replace('{id}', id)
-          const init = toFetch({ ...server, token: people[who].token }, method, { body: json })
-          const response = await fetch(server.url + path(id).replace('{agent}', runnable), init)
-          const headers = [...response.headers].filter(([name]) => name !== 'date' && name !== 'x-request-id')
-          const text = (await response.text()).replace(/"requestId":"\w{22}"/, '"requestId"')
-          answers.push({ status: response.status, headers, text })
-        }
-        expect([200, 404]).toContain((answers[0] as Answer).status)
-        for (const answer of answers) expect(answer).toEqual(answers[0])
+  it.each(ATTEMPTS)('in a request to %s in a space (%s)', async (_, method, path, body) => {
+    const [own, secret, archived] = [await create(), await create({ visibility: 'private' }), await create()]
+    for (const { id } of [own, secret, archived]) await call('files.write', { id, path: 'a.md', content: 'x' })
+    await call('spaces.delete', { id: archived.id })
+    for (const [who, ids] of [
+      ['eve', [own.id, secret.id, archived.id]],
+      ['ben', [secret.id, archived.id]],
+    ] as const) {
+      const runnable = await agent({}, who)
+      const { token } = people[who]
+      const answers: Awaited<ReturnType<typeof comparableAnswer>>[] = []
+      for (const id of [newId(), ...ids]) {
+        const json = body && JSON.stringify(body).replace('{id}', id)
+        const to = path(id).replace('{agent}', runnable)
+        answers.push(await comparableAnswer(server, method, to, { body: json, token }))
       }
-    },
-  )
+      expect([200, 404]).toContain(answers[0]?.status)
+      for (const answer of answers) expect(answer).toEqual(answers[0])
+    }
+  })
 
   it.each(['addAgents', 'removeAgents'])(
     'a foreign id looks like one that never existed of an agent in %s',

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/lib/id.ts'
 import { APIS, type Api, apis, expectError, onEachApi } from '../support/api.ts'
-import { toFetch } from '../support/rest.ts'
+import { comparableAnswer } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
@@ -65,8 +65,8 @@ const TABLE: [visibility: string, who: Who, ...row: (string | number)[]][] = [
   ['unlisted', 'foreigner', ABSENT, ABSENT, ABSENT, 200, 404, 404, 200, 404, 404],
 ]
 
-describe('who may do what with an agent', () => {
-  it.each(onEachApi(TABLE))('%s: %s, %s', async (api, visibility, who, ...expected) => {
+describe('the visibility of an agent decides who may do what with it', () => {
+  it.each(onEachApi(TABLE))('on %s: %s, %s', async (api, visibility, who, ...expected) => {
     const agent = await create(api, visibility)
     const { id } = agent
     const attempt = async (procedure: string, input = {}) => {
@@ -131,18 +131,15 @@ describe('a foreign id looks like one that never existed', () => {
     ['agents.execute', 'POST', () => '/trpc/agents.execute', { id: '{id}', message: 'x' }],
   ]
 
-  it.each(ATTEMPTS)('%s: %s', async (_, method, path, body) => {
+  it.each(ATTEMPTS)('in a request of %s (%s)', async (_, method, path, body) => {
     const ids = [(await create('REST', 'private')).id, (await create('REST', 'organization')).id]
     const archived = await create('REST', 'public')
     await call('REST', 'creator', 'agents.delete', { id: archived.id })
     const answers: unknown[] = []
     for (const id of [newId(), ...ids, archived.id]) {
       const json = body && JSON.stringify(body).replace('{id}', id)
-      const init = toFetch({ ...server, token: people.foreigner.token }, method, { body: json })
-      const response = await fetch(server.url + path(id), init)
-      const headers = [...response.headers].filter(([name]) => name !== 'date' && name !== 'x-request-id')
-      const text = (await response.text()).replaceAll(id, '<id>').replace(/"requestId":"\w{22}"/, '"requestId"')
-      answers.push({ status: response.status, headers, text })
+      const answer = await comparableAnswer(server, method, path(id), { body: json, token: people.foreigner.token })
+      answers.push({ ...answer, text: answer.text.replaceAll(id, '<id>') })
     }
     expect(answers[0]).toMatchObject({ status: expect.toSatisfy((status) => status === 404 || status === 400) })
     for (const answer of answers) expect(answer).toEqual(answers[0])

@@ -575,7 +575,7 @@ describe.each(FOREIGNERS.map((foreigner) => [CLOSED[foreigner].who, foreigner] a
     expect(traces).toEqual([])
   })
 
-  test('gets no file', async () => {
+  test('gets no foreign file', async () => {
     for (const set of of) {
       const id = victims[set].media
       if (!id) continue

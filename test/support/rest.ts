@@ -105,3 +105,16 @@ export async function request(
   checkDocumented(method, path, response, body)
   return { status, headers: response.headers, body }
 }
+
+/** Sends a request, and returns its answer without the parts that differ each time: the date, and the request's id. */
+export async function comparableAnswer(
+  server: Pick<TestServer, 'url' | 'token'>,
+  method: string,
+  path: string,
+  options: RequestOptions = {},
+): Promise<{ status: number; headers: string[][]; text: string }> {
+  const response = await fetch(server.url + path, toFetch(server, method, options))
+  const headers = [...response.headers].filter(([name]) => name !== 'date' && name !== 'x-request-id')
+  const text = (await response.text()).replace(/"requestId":"\w{22}"/, '"requestId"')
+  return { status: response.status, headers, text }
+}
