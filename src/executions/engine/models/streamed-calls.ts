@@ -127,26 +127,12 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
       const found = find(piece)
       const relation = found ? relate(found, piece) : 'begins'
       const call = found && relation !== 'begins' ? found : open(piece)
-      if (relation === 'replaces') {
-        call.input = ''
-        call.scan = newScan()
-        call.value = null
-      }
+      if (relation === 'replaces') restart(call)
       if (relation !== 'begins' && piece.name && !(call.input && call.name))
         call.name = nameOf(call, piece.name, true) ?? call.name
-      if (piece.id && !call.hasId) Object.assign(call, { id: piece.id, hasId: true })
-      call.index ??= piece.index
-      call.extra ??= isObject(piece.extra) ? piece.extra : null
-      call.signature ||= piece.signature
+      complete(call, piece)
       if (relation === 'repeats') return { id: call.id, input: '' }
-      // Several objects are no value.
-      if (call.value) call.value.of = undefined
-      call.input += piece.input
-      if (piece.input) {
-        call.grows &&= piece.input.startsWith(call.last)
-        call.last = piece.input
-      }
-      scan(call.scan, piece.input)
+      append(call, piece.input)
       return { id: call.id, input: piece.input }
     },
     get size() {
@@ -163,6 +149,36 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
         })),
       ),
   }
+}
+
+/** Removes the input of a call, for which another one comes. */
+function restart(call: StreamedCall): void {
+  call.input = ''
+  call.scan = newScan()
+  call.value = null
+}
+
+/** Adds the fields of a piece that its call does not have yet. */
+function complete(call: StreamedCall, { id, index, extra, signature }: Piece): void {
+  if (id && !call.hasId) {
+    call.id = id
+    call.hasId = true
+  }
+  call.index ??= index
+  call.extra ??= isObject(extra) ? extra : null
+  call.signature ||= signature
+}
+
+/** Adds a piece to the input of a call. */
+function append(call: StreamedCall, input: string): void {
+  // Several objects are no value.
+  if (call.value) call.value.of = undefined
+  call.input += input
+  if (input) {
+    call.grows &&= input.startsWith(call.last)
+    call.last = input
+  }
+  scan(call.scan, input)
 }
 
 /**
