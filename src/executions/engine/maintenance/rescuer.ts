@@ -8,7 +8,7 @@ import * as waits from '../queue/approvals.ts'
 import * as claims from '../queue/claims.ts'
 import { isDelegated } from '../queue/concurrency.ts'
 import * as endings from '../queue/endings.ts'
-import { BEGIN, loadRemains } from '../run/checkpoint.ts'
+import { BEGIN, type Recovered, recoverCheckpoint } from '../run/checkpoint.ts'
 import { failedWith } from '../run/failures.ts'
 import type { Launch, Live } from '../run/live.ts'
 import { reasoningOf, recordsOf, replayOf } from '../run/steps.ts'
@@ -40,9 +40,10 @@ export function createRescuer(deps: RescuerDeps): (left: ExecutionRow) => Promis
     if (!row) return
     log.warn({ executionId: row.id, attempt: row.attempt }, 'taking over a run of a dead process')
     deps.telemetry.takenOver()
-    const { hasOutput, answer, warnings, checkpoint } = await loadRemains(db, row)
-    const canGoOn = checkpoint !== null || !hasOutput
-    const agent = canGoOn && !row.wantsCancel ? await deps.agentFor(db, row) : 'interrupted'
+    const recovered = await recoverCheckpoint(db, row)
+    const { hasOutput, warnings, checkpoint } = recovered
+    const canResume = checkpoint !== null || !hasOutput
+    const agent = canResume && !row.wantsCancel ? await deps.agentFor(db, row) : 'interrupted'
     // The dead process may have used tokens that are counted nowhere.
     const from = checkpoint ?? { ...BEGIN, warnings, usage: { ...BEGIN.usage, usageEstimated: true } }
     const isFound = typeof agent !== 'string'
@@ -58,27 +59,32 @@ export function createRescuer(deps: RescuerDeps): (left: ExecutionRow) => Promis
     }
     // A run that could resume but cannot even be suspended was marked for cancellation meanwhile.
     const isCancelled = row.wantsCancel || isFound
-    const outcome: endings.Outcome = isCancelled ? endings.CANCELLED : failedWith(agent)
-    const { model, inputTokens, outputTokens } = row
-    await deps.end(row, outcome, {
-      text: answer.text,
-      toolCalls: recordsOf(checkpoint?.steps ?? []),
-      model,
-      modelsTried: row.modelsTried as string[],
-      usage: checkpoint?.usage ?? { inputTokens, outputTokens, usageEstimated: true },
-      warnings,
-      replay: replayOf(checkpoint?.steps ?? [], [], model),
-      reasoning: reasoningOf(checkpoint?.steps ?? [], []),
-      events: [],
-      mayBeStored: false,
-      terminalSeq: row.seqReserved - SEQ_BLOCK + 1,
-      scattered: true,
-    })
+    await deps.end(row, isCancelled ? endings.CANCELLED : failedWith(agent), finalOf(row, recovered))
   }
 
   return async (left) => {
     if (live.has(left.id)) return
     const hasCapacity = !deps.isFull()
     await live.claim((launch) => takeOver(left, hasCapacity, launch), hasCapacity)
+  }
+}
+
+/** Returns the final state of a run that cannot resume: its published text, and its complete steps. */
+function finalOf(row: ExecutionRow, { answer, warnings, checkpoint }: Recovered): endings.FinalState {
+  const { model, inputTokens, outputTokens } = row
+  const steps = checkpoint?.steps ?? []
+  return {
+    text: answer.text,
+    toolCalls: recordsOf(steps),
+    model,
+    modelsTried: row.modelsTried as string[],
+    usage: checkpoint?.usage ?? { inputTokens, outputTokens, usageEstimated: true },
+    warnings,
+    replay: replayOf(steps, [], model),
+    reasoning: reasoningOf(steps, []),
+    events: [],
+    mayBeStored: false,
+    terminalSeq: row.seqReserved - SEQ_BLOCK + 1,
+    scattered: true,
   }
 }

@@ -52,22 +52,11 @@ export function bodyFieldsOf(
  */
 export function optionsOf(
   settings: ModelSettings,
-  { provider, hasTools, isFirst, demandedTool }: Call,
+  call: Call,
   ignored: (name: keyof ModelSettings) => void,
 ): Omit<CallOptions, 'prompt'> {
-  const { temperature, topP, maxOutputTokens, stopSequences, seed, reasoningEffort, parallelToolCalls } = settings
-  // A model that must call tools at every step would never answer.
-  const toolChoice = settings.toolChoice === 'required' && !isFirst ? 'auto' : settings.toolChoice
-  const own: Record<string, Fields> = { ...settings.providerOptions }
-  const isResponses = provider.startsWith('openai.')
-  // OpenAI stores nothing: its reasoning comes back encrypted and is sent with each request.
-  if (isResponses) own.openai = { store: false, ...own.openai }
-  if (parallelToolCalls !== undefined && hasTools) {
-    if (isResponses) own.openai = { parallelToolCalls, ...own.openai }
-    else if (provider.startsWith('anthropic'))
-      own.anthropic = { disableParallelToolUse: !parallelToolCalls, ...own.anthropic }
-    else if (!isCompatible(provider)) ignored('parallelToolCalls')
-  }
+  const { temperature, topP, maxOutputTokens, stopSequences, seed, reasoningEffort } = settings
+  const toolChoice = call.hasTools ? toolChoiceOf(settings, call) : undefined
   return {
     ...(temperature !== undefined && { temperature }),
     ...(topP !== undefined && { topP }),
@@ -75,16 +64,36 @@ export function optionsOf(
     ...(stopSequences?.length && { stopSequences }),
     ...(seed !== undefined && { seed }),
     ...(reasoningEffort !== undefined && { reasoning: reasoningEffort }),
-    ...(toolChoice &&
-      hasTools && {
-        toolChoice:
-          toolChoice === 'required' && demandedTool !== null
-            ? { type: 'tool', toolName: demandedTool }
-            : { type: toolChoice },
-      }),
+    ...(toolChoice && { toolChoice }),
     // Options for a compatible server are merged into the body.
-    ...(!isCompatible(provider) && { providerOptions: own as never }),
+    ...(!isCompatible(call.provider) && { providerOptions: providerOptionsOf(settings, call, ignored) }),
   }
+}
+
+function toolChoiceOf({ toolChoice }: ModelSettings, { isFirst, demandedTool }: Call): CallOptions['toolChoice'] {
+  // A model that must call tools at every step would never answer.
+  if (toolChoice === 'required' && !isFirst) return { type: 'auto' }
+  if (toolChoice === 'required' && demandedTool !== null) return { type: 'tool', toolName: demandedTool }
+  return toolChoice && { type: toolChoice }
+}
+
+/** Returns the options of a provider's own package. */
+function providerOptionsOf(
+  { providerOptions, parallelToolCalls }: ModelSettings,
+  { provider, hasTools }: Call,
+  ignored: (name: keyof ModelSettings) => void,
+): NonNullable<CallOptions['providerOptions']> {
+  const own: Record<string, Fields> = { ...providerOptions }
+  const isResponses = provider.startsWith('openai.')
+  // OpenAI stores nothing: its reasoning comes back encrypted and is sent with each request.
+  if (isResponses) own.openai = { store: false, ...own.openai }
+  if (parallelToolCalls !== undefined && hasTools) {
+    if (isResponses) own.openai = { parallelToolCalls, ...own.openai }
+    else if (provider.startsWith('anthropic'))
+      own.anthropic = { disableParallelToolUse: !parallelToolCalls, ...own.anthropic }
+    else ignored('parallelToolCalls')
+  }
+  return own as never
 }
 
 /** Names that packages use for settings in their warnings where they differ from ours. */

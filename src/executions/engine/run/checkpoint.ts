@@ -51,22 +51,34 @@ export async function loadCheckpoint(db: Db, row: ExecutionRow): Promise<Checkpo
 /** Messages that do not count as the beginning of an answer, beside warnings. */
 const BEFORE_ANSWER: ReadonlySet<string> = new Set(['retry', 'summary'])
 
-/**
- * Loads the checkpoint of a run whose process has died. Its last step may be stored but not published, and the
- * beginning of a lost answer may be published. `hasOutput`: whether output may have been published; `answer`: the last
- * published text.
- */
-export async function loadRemains(db: Db, row: ExecutionRow) {
-  const checkpoint = await loadCheckpoint(db, row)
+/** A run whose process has died. */
+export type Recovered = {
+  /** Whether output may have been published. */
+  hasOutput: boolean
+  /** The last published text. */
+  answer: TextProgress
+  warnings: readonly Warning[]
+  /** Point from which the run resumes; null if it has no complete step. */
+  checkpoint: Checkpoint | null
+}
+
+/** The published events of a run whose process has died, of which the last ones may be missing. */
+type Published = Omit<Recovered, 'checkpoint'> & {
+  /** The last published step, and the ids of its published results. */
+  step: number
+  results: ReadonlySet<string>
+}
+
+async function readPublished(db: Db, executionId: string): Promise<Published> {
   let answer: TextProgress = BEGIN.answer
   let hasOutput = false
-  const warned: Warning[] = []
+  const warnings: Warning[] = []
   let step = 0
   let results = new Set<string>()
-  for await (const events of readEvents(db, row.id, 0)) {
+  for await (const events of readEvents(db, executionId, 0)) {
     for (const { event, data } of events) {
       if (event !== 'message') continue
-      if (data.messageType === 'warning') warned.push({ code: data.code, text: data.text })
+      if (data.messageType === 'warning') warnings.push({ code: data.code, text: data.text })
       else if (!BEFORE_ANSWER.has(data.messageType)) hasOutput = true
       answer = textSoFar(answer, data)
       if (data.messageType === 'assistant') {
@@ -75,17 +87,31 @@ export async function loadRemains(db: Db, row: ExecutionRow) {
       } else if (data.messageType === 'tool_result') results.add(data.toolUseId)
     }
   }
-  const missing = checkpoint.steps.flatMap((kept): MessageData[] => {
-    const stored = kept.step === step ? results : new Set()
-    const answers = kept.calls.flatMap((call) =>
-      call.result && !stored.has(call.id) ? resultEvent(call, call.result) : [],
-    )
-    return kept.step > step ? [assistantEvent(kept.step, kept.parts), ...answers] : kept.step === step ? answers : []
-  })
-  const opening: MessageData[] = [{ messageType: 'resumed', step: checkpoint.answer.step + 1 }, ...missing]
+  return { hasOutput, answer, warnings, step, results }
+}
+
+/** Returns the messages of a stored step that were not published. */
+function unpublishedOf(stored: Step, { step, results }: Published): MessageData[] {
+  if (stored.step < step) return []
+  const isPublished = stored.step === step
+  const missing = stored.calls.flatMap((call) =>
+    call.result && !(isPublished && results.has(call.id)) ? resultEvent(call, call.result) : [],
+  )
+  return isPublished ? missing : [assistantEvent(stored.step, stored.parts), ...missing]
+}
+
+/**
+ * Recovers the checkpoint of a run whose process has died. Its last step may be stored but not published, and the
+ * beginning of a lost answer may be published.
+ */
+export async function recoverCheckpoint(db: Db, row: ExecutionRow): Promise<Recovered> {
+  const { steps, usage, answer, ...stored } = await loadCheckpoint(db, row)
+  const published = await readPublished(db, row.id)
+  const warnings = joined(stored.warnings, published.warnings)
+  if (!steps.length) return { ...published, warnings, checkpoint: null }
+  const missing = steps.flatMap((step) => unpublishedOf(step, published))
+  const opening: MessageData[] = [{ messageType: 'resumed', step: answer.step + 1 }, ...missing]
   // The interrupted request may have used tokens that are counted nowhere.
-  const usage = { ...checkpoint.usage, usageEstimated: true }
-  const warnings = joined(checkpoint.warnings, warned)
-  const isBegun = checkpoint.steps.length > 0
-  return { hasOutput, answer, warnings, checkpoint: isBegun ? { ...checkpoint, usage, opening, warnings } : null }
+  const checkpoint = { steps, usage: { ...usage, usageEstimated: true }, answer, opening, warnings }
+  return { ...published, warnings, checkpoint }
 }
