@@ -50,9 +50,12 @@ const TOOL = {
   },
 }
 
+const CALL = { id: 'call_1', type: 'function' as const, function: { name: 'get_weather', arguments: '{}' } }
+
 const namesOf = (tools: readonly unknown[] = []) => tools.map((one) => (one as typeof TOOL).function.name)
 
 const user = (content: string) => ({ role: 'user' as const, content })
+const picture = (url: string) => ({ type: 'image_url' as const, image_url: { url } })
 const assistant = (content: string) => ({ role: 'assistant' as const, content })
 
 const executions = async (token = ann.token) =>
@@ -230,7 +233,7 @@ describe('chat completions', () => {
 
   it.each([
     ['no messages', { messages: [] }],
-    ['an answer at the end', { messages: [user('Hi'), assistant('Yes')] }],
+    ['a call without its result', { messages: [user('Hi'), { role: 'assistant', tool_calls: [CALL] }] }],
     ['an empty message', { messages: [user(' ')] }],
     ['a message that is too long', { messages: [user('x'.repeat(200_001))] }],
     [
@@ -322,6 +325,22 @@ describe('chat completions', () => {
     expect(JSON.stringify(model.requests.at(-1)!.body)).toContain('Moin')
   })
 
+  it('shows the model the files of earlier messages, and leaves out those that it cannot store', async () => {
+    const image_url = { url: `data:image/png;base64,${btoa('\x89PNG\r\n\x1a\n\0\0\0\rIHDR')}` }
+    const look = [{ type: 'text' as const, text: 'Look' }, picture(image_url.url), picture('https://a.example/b.png')]
+    const messages = [{ role: 'user' as const, content: look }, assistant('A dot.'), user('Which colour?')]
+    const create = (who = ann) => clientOf(who).chat.completions.create({ model: agent, messages })
+    await create()
+    const { messages: seen } = model.requests.at(-1)!.body
+    expect(seen.at(-1)?.content).toEqual([
+      { type: 'text', text: 'Which colour?' },
+      { type: 'image_url', image_url },
+    ])
+    const weak = await server.member({ organization: 'Acme', scopes: ['agents:execute'] })
+    await create(weak)
+    expect(asked()?.at(-1)).toBe('user: Which colour?')
+  })
+
   it('refuses a sound in the last message alone, because later requests of the client repeat it', async () => {
     const sound = { type: 'input_audio' as const, input_audio: { data: 'AAAA', format: 'wav' as const } }
     const heard = { role: 'user' as const, content: [{ type: 'text' as const, text: 'Hear' }, sound] }
@@ -343,6 +362,36 @@ describe('chat completions', () => {
     ]
     await clientOf().chat.completions.create({ model: agent, messages, tools: [TOOL] } as never)
     expect(JSON.stringify(model.requests.at(-1)!.body)).toContain(`[file ${url}: not shown]`)
+  })
+
+  it.each(['chat', 'responses'])('answers lists of messages that do not end with one of the user (%s)', async (api) => {
+    const client = clientOf()
+    const ask = async (...messages: { role: 'user' | 'assistant' | 'system'; content: string }[]) => {
+      if (api === 'chat') await client.chat.completions.create({ model: agent, messages })
+      else await client.responses.create({ model: agent, input: messages })
+      return asked()
+    }
+    const system = (content: string) => ({ role: 'system' as const, content })
+    const ada = 'system: You are Ada.'
+    // CrewAI adds the results of its tools to the answer.
+    const thought = 'Action: search\nObservation: 5'
+    expect(await ask(user('Hi'), assistant(thought))).toEqual([
+      ada,
+      'user: Hi',
+      `assistant: ${thought}`,
+      'user: Continue.',
+    ])
+    expect(await ask(system('Write a joke.'))).toEqual([ada, 'user: Write a joke.'])
+    const turn = ['user: Hi', 'assistant: Yes?']
+    expect(await ask(user('Hi'), assistant('Yes?'), system('Sum it up.'))).toEqual([ada, ...turn, 'user: Sum it up.'])
+    expect(await ask(user('Hi'), system('Be brief.'))).toEqual([`${ada}\n\nBe brief.`, 'user: Hi'])
+  })
+
+  it('shows the model an answer with which the conversation begins', async () => {
+    const messages = [assistant('What is your name?'), user('Ben')]
+    await clientOf().chat.completions.create({ model: agent, messages })
+    const begin = 'user: [The conversation begins with your message]'
+    expect(asked()?.slice(1)).toEqual([begin, 'assistant: What is your name?', 'user: Ben'])
   })
 
   it('requires a token with the scope, and accepts no cookie', async () => {

@@ -14,7 +14,7 @@ import { type Begun, clientOf, continueOrStart } from '../shared/begin.ts'
 import { giveClientResults, type Manner, noneWaits } from '../shared/client-tools.ts'
 import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, reported, writeFrames } from '../shared/frames.ts'
-import { checkQuestion, withResults } from '../shared/questions.ts'
+import { checkQuestion, withQuestion } from '../shared/questions.ts'
 import { readCallId } from '../shared/run-parts.ts'
 import type { Asked } from '../shared/runs.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
@@ -69,7 +69,7 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
   if (body.n && body.n > 1) throw invalidField('n', '1', 'Send a request for each answer.')
   const agent = await findAgent(actor, deps, body.model)
   const { calls, ...given } = readMessages(body.messages)
-  const transcript = withResults(given)
+  const transcript = withQuestion(given)
   const { results } = transcript
   const tools = readEitherTools(body)
   const manner = mannerOf(body, transcript, tools)
@@ -156,6 +156,7 @@ function readMessages(messages: Request['messages']) {
       turns.result(calls.result(message.name, text, message.tool_call_id), text)
     }
   }
+  turns.askInstruction()
   return { ...turns.finish(), calls: calls.finish() }
 }
 

@@ -18,7 +18,7 @@ import { clientOf, continueOrStart } from '../shared/begin.ts'
 import type { Manner } from '../shared/client-tools.ts'
 import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, reported, writeFrames } from '../shared/frames.ts'
-import { checkQuestion, withResults } from '../shared/questions.ts'
+import { checkQuestion, withQuestion } from '../shared/questions.ts'
 import { readParts } from '../shared/run-parts.ts'
 import { type Asked, findSessionId } from '../shared/runs.ts'
 import { qualified, readTools } from '../shared/tools.ts'
@@ -61,7 +61,7 @@ export async function createResponse({ context, actor, req, res }: Asking): Prom
   const { deps } = context
   const agent = await findAgent(actor, deps, body.model)
   const given = readInput(body)
-  const transcript = isContinued(body) ? given : withResults(given)
+  const transcript = isContinued(body) ? given : withQuestion(given)
   const idempotency = idempotencyOf(req, PATH)
   const manner = mannerOf(body, transcript)
   const asked = () => askedBy(actor, deps, req, agent, body, transcript, manner)
@@ -192,6 +192,7 @@ function readInput({ input, instructions }: Request): ClientConversation {
     } else if (item.role) addMessage(turns, item.role, item.content)
     // Reasoning, references and the service's own items say nothing that a run reads.
   }
+  turns.askInstruction()
   return turns.finish()
 }
 

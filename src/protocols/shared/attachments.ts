@@ -1,8 +1,9 @@
 import { createHash } from 'node:crypto'
 import { Readable } from 'node:stream'
 import { type Actor, requireScope } from '../../auth/actor.ts'
+import { covers } from '../../auth/scopes.ts'
 import type { Deps } from '../../deps.ts'
-import { badRequest } from '../../errors.ts'
+import { AppError, badRequest } from '../../errors.ts'
 import { create, receive } from '../../media/service.ts'
 
 /**
@@ -15,7 +16,7 @@ export type GivenFile = { url: string; name?: string | undefined; isUnreadable?:
 export const NO_TEXT = '[attachment]'
 
 /** Maximum number of files in a message. */
-const MAX_FILES = 20
+export const MAX_FILES = 20
 
 const DATA_URL = /^data:([\w.+-]+\/[\w.+-]+)?(?:;[\w=.-]+)*;base64,([A-Za-z0-9+/=\s]*)$/
 
@@ -50,6 +51,28 @@ export async function storeFiles(actor: Actor, deps: Deps, files: readonly Given
   }
   const ids: string[] = []
   for (const file of files) ids.push(await storeFile(actor, deps, file))
+  return ids
+}
+
+/**
+ * Stores the latest files of earlier messages, at most `max`, and returns their ids. Those that cannot be stored are
+ * left out: a refusal would end the conversation, because they stay in all of its later requests.
+ */
+export async function storeReadable(
+  actor: Actor,
+  deps: Deps,
+  files: readonly GivenFile[],
+  max: number,
+): Promise<string[]> {
+  const isAllowed = covers(actor.scopes, 'media:write') && covers(actor.scopes, 'media:read')
+  const ids: string[] = []
+  for (const file of isAllowed && max > 0 ? files.filter(({ url }) => DATA_URL.test(url)).slice(-max) : []) {
+    try {
+      ids.push(await storeFile(actor, deps, file))
+    } catch (error) {
+      if (!(error instanceof AppError && error.status < 500)) throw error
+    }
+  }
   return ids
 }
 

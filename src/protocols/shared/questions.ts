@@ -7,20 +7,28 @@ const MAX_MESSAGE = 200_000
 /** Stands between a message and the results of tools that others have called for it. */
 const RESULTS_FOLLOW = '[Results of tools that were called for this message follow]'
 
+/** Stands for the message after an answer at the end of a conversation. */
+const CONTINUE = 'Continue.'
+
 /**
- * Returns the conversation of a client whose results no run waits for, such as those of another agent that hands over:
- * they are part of the question, because the history has results shortened, and none for agents without tools. Returns
- * the same conversation if it has no results at its end, or no question or calls before them.
+ * Returns the conversation of a client with a question if it ends without one. After an answer, such as the thoughts and
+ * observations of a ReAct loop, the agent is asked to continue. Results that no run waits for, such as those of another
+ * agent that hands over, are part of the question, because the history has results shortened, and none for agents
+ * without tools. Returns the same conversation if calls lack their results, or results their question or their calls.
  */
-export function withResults(conversation: ClientConversation): ClientConversation {
-  const { results, history } = conversation
+export function withQuestion(conversation: ClientConversation): ClientConversation {
+  const { results, history, question } = conversation
   const last = history.at(-1)
+  if (question === null && !results.length && last?.answer && last.toolCalls.every(({ result }) => result !== null)) {
+    return { ...conversation, question: CONTINUE }
+  }
   const hasCall = ({ id }: ClientResult) => last?.toolCalls.some((call) => call.id === id)
   if (!last?.message || !results.length || !results.every(hasCall)) return conversation
   const made = last.toolCalls.map(({ name, input, result }) => `${name}(${JSON.stringify(input)}):\n${result ?? ''}`)
   return {
     ...conversation,
     history: last.answer === null ? history.slice(0, -1) : history,
+    files: last.files,
     question: [last.message, RESULTS_FOLLOW, ...made].join('\n\n'),
   }
 }

@@ -9,17 +9,16 @@ import { notFound } from '../../errors.ts'
 import { branchOf } from '../../executions/again.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { type Branch, type Conversation, chatTitleOf } from '../../executions/engine/queue/accept.ts'
-import type { GivenTurn } from '../../executions/engine/queue/client-history.ts'
 import { accept, checkHistory, type ExecuteCall, type ExecuteOptions } from '../../executions/execute.ts'
 import type { Execute } from '../../executions/schema.ts'
 import { isUniqueViolation } from '../../lib/database-errors.ts'
 import { searchedIn } from '../../lib/search.ts'
 import { asList, asObject } from '../../lib/unknown.ts'
 import { findOrDefault } from '../../spaces/service.ts'
-import { type GivenFile, storeFiles } from './attachments.ts'
+import { type GivenFile, MAX_FILES, storeFiles, storeReadable } from './attachments.ts'
 import { giveEarlierResults } from './client-tools.ts'
 import { compare, readTurns, type StoredTurn } from './history.ts'
-import type { ClientResult } from './turns.ts'
+import type { ClientResult, ClientTurn } from './turns.ts'
 
 export type Protocol = 'openai' | 'ai-sdk' | 'ag-ui' | 'a2a' | 'mcp'
 
@@ -38,7 +37,7 @@ export type Asked = {
   /** The run to continue after: in its session if it is the last one there, else in a branch. */
   behind?: ExecutionRow | null
   /** The messages before this one as the client has them; null if it leaves them to the service. */
-  history: readonly GivenTurn[] | null
+  history: readonly ClientTurn[] | null
   /** Results of the client's own tools that it sends before the message. */
   results?: readonly ClientResult[]
   /** Files of the message. */
@@ -76,19 +75,21 @@ export async function startRun(
 ): Promise<ExecutionRow> {
   const { agent, path, body, message, options, client } = asked
   const files = await storeFiles(actor, deps, asked.files ?? [])
-  const mediaIds = [...(options?.mediaIds ?? []), ...files]
+  const own = [...(options?.mediaIds ?? []), ...files]
   for (let tries = 1; ; tries++) {
     const { joins, ...place } = await findPlace(actor, deps, asked)
     if (joins) {
       call.onAccepted?.(joins, actor)
       return joins
     }
+    const earlier = await storeReadable(actor, deps, place.files ?? [], MAX_FILES - own.length)
+    const mediaIds = [...new Set([...own, ...earlier])]
     const input = {
       ...options,
       onBusy: options?.onBusy ?? place.onBusy,
       id: agent.id,
       message,
-      ...(files.length && { mediaIds }),
+      ...(mediaIds.length && { mediaIds }),
     }
     try {
       return await accept(actor, deps, input, call, {
@@ -107,11 +108,15 @@ export async function startRun(
 
 type Place = {
   conversation: Conversation
+  /** The files of the history that a new session or branch begins with. Its run shows them with the message. */
+  files?: readonly GivenFile[]
   onBusy?: 'interrupt'
   also?: ExecuteOptions['also']
   /** The active run of an earlier request with the same messages. */
   joins?: ExecutionRow
 }
+
+const filesOf = (history: readonly ClientTurn[]) => history.flatMap(({ files }) => files)
 
 const NO_SESSION =
   'The conversation was deleted, or there is none with this id of this agent that you can see. Leave its id out to begin another one.'
@@ -144,6 +149,7 @@ async function findPlace(actor: Actor, deps: Deps, asked: Asked): Promise<Place>
     const given = history ?? []
     return {
       conversation: { spaceId, ...(given.length && { given }) },
+      files: filesOf(given),
       ...(name !== null && { also: naming(actor, asked, name, named !== null) }),
     }
   }
@@ -167,7 +173,7 @@ async function continued(
   deps: Deps,
   asked: Asked,
   session: SessionRow,
-  history: readonly GivenTurn[],
+  history: readonly ClientTurn[],
   place: { spaceId: string; chatId: string },
 ): Promise<Place> {
   const { name, message, protocol } = asked
@@ -178,8 +184,9 @@ async function continued(
   const first = protocol === 'openai' && compared !== 'same' ? await findRun(deps, turns[0]) : null
   const isAfterTitle = hasTools(asked.client) && first !== null && !hasTools(first.overrides)
   const isTitle = first !== null && hasTools(first.overrides) && !hasTools(asked.client)
-  const into = (branch: Branch, given?: readonly GivenTurn[]): Place => ({
-    conversation: { ...place, branch, ...(given?.length && { given }) },
+  const into = (branch: Branch, given: readonly ClientTurn[] = []): Place => ({
+    conversation: { ...place, branch, ...(given.length && { given }) },
+    files: filesOf(given),
     ...(name !== null &&
       !branch.isAside && {
         also: async (tx, executionId, now) => {
@@ -234,7 +241,7 @@ async function findSession(actor: Actor, { db }: Deps, { agent }: Pick<Placed, '
 const MAX_BRANCHES = 20
 
 /** Finds the newest branch beside a session that has exactly the client's history. */
-async function findSame(actor: Actor, { db }: Deps, session: SessionRow, history: readonly GivenTurn[]) {
+async function findSame(actor: Actor, { db }: Deps, session: SessionRow, history: readonly ClientTurn[]) {
   const root = session.rootSessionId ?? session.id
   const branches = await db.session.findMany({
     where: { AND: [{ chatId: session.chatId, OR: [{ id: root }, { rootSessionId: root }] }, ownSessions(actor)] },

@@ -7,11 +7,14 @@ import { type GivenFile, NO_TEXT } from './attachments.ts'
 /** The result of a tool that the client has called. */
 export type ClientResult = { id: string; content: string; isError: boolean }
 
+/** A turn that a client gives as history, with the files of its message. */
+export type ClientTurn = GivenTurn & { files: readonly GivenFile[] }
+
 /** The content of a client's list of messages. */
 export type ClientConversation = {
   /** Its system, developer and instructions texts. */
   instructions: string | undefined
-  history: GivenTurn[]
+  history: ClientTurn[]
   /** The message to answer. Null if the list ends with results of tools, or with an answer. */
   question: string | null
   /** The files of that message, and of those right before it that wait for the same answer. */
@@ -67,17 +70,18 @@ export function createUnanswered<Call extends { result: string | null }>() {
 /** Reads the messages of a client, one after the other, as turns. */
 export function createTurns() {
   const instructions: string[] = []
-  const turns: { message: string | null; answer: string | null; toolCalls: CallRecord[] }[] = []
+  const turns: (ClientTurn & { answer: string | null; toolCalls: CallRecord[] })[] = []
   /** The calls of each id in its last turn, because some servers of models use their ids of calls again. */
   const calls = createUnanswered<CallRecord>()
   const turnOf = new Map<string, object>()
   let results: ClientResult[] = []
   const allResults: ClientResult[] = []
   let isAsked = false
+  let isInstructed = false
   let files: readonly GivenFile[] = []
 
   function current() {
-    const last = turns.at(-1) ?? { message: null, answer: null, toolCalls: [] }
+    const last = turns.at(-1) ?? { message: null, answer: null, toolCalls: [], files: [] }
     if (!turns.length) turns.push(last)
     return last
   }
@@ -86,18 +90,27 @@ export function createTurns() {
   function turn(asked: boolean): void {
     results = []
     isAsked = asked
+    isInstructed = false
+  }
+
+  function ask(text: string, given: readonly GivenFile[] = []): void {
+    const message = text.trim() === '' && given.length ? NO_TEXT : text
+    turns.push({ message, answer: null, toolCalls: [], files: given })
+    // Some clients send a picture as a message of its own before the question about it.
+    files = isAsked ? [...files, ...given] : given
+    turn(true)
   }
 
   return {
     instruct(text: string): void {
-      if (text.trim()) instructions.push(text)
+      if (!text.trim()) return
+      instructions.push(text)
+      isInstructed = true
     },
-    ask(text: string, given: readonly GivenFile[] = []): void {
-      const message = text.trim() === '' && given.length ? NO_TEXT : text
-      turns.push({ message, answer: null, toolCalls: [] })
-      // Some clients send a picture as a message of its own before the question about it.
-      files = isAsked ? [...files, ...given] : given
-      turn(true)
+    ask,
+    /** Makes a system text at the end of the list its question, unless a message or results wait for an answer. */
+    askInstruction(): void {
+      if (isInstructed && !isAsked && !results.length) ask(instructions.pop() ?? '')
     },
     answer(text: string): void {
       const last = current()
@@ -119,6 +132,7 @@ export function createTurns() {
       results.push({ id, content, isError })
       allResults.push({ id, content, isError })
       isAsked = false
+      isInstructed = false
     },
     finish(): ClientConversation {
       const last = isAsked ? turns.pop() : undefined

@@ -65,6 +65,7 @@ export async function buildPrompt(
   const past: { rows: HistoryRow[]; messages: LanguageModelV4Message[] }[] = []
   for (const [index, row] of rows.entries()) {
     if (row.role === 'user') past.push({ rows: [], messages: [] })
+    else if (!past.length) past.push({ rows: [], messages: [UNASKED] })
     const turn = past.at(-1)!
     turn.rows.push(row)
     turn.messages.push(...toMessages(earlier[index]!, index, withCalls, files[index] ?? []))
@@ -86,6 +87,12 @@ export async function buildPrompt(
  * Stands for the answer of a run that ended without one, so that its question is not taken for a part of the next one.
  */
 const UNANSWERED: LanguageModelV4Message = { role: 'assistant', content: [{ type: 'text', text: NO_ANSWER }] }
+
+/** Stands before an answer that begins the conversation, because some providers take no prompt that begins with one. */
+const UNASKED: LanguageModelV4Message = {
+  role: 'user',
+  content: [{ type: 'text', text: '[The conversation begins with your message]' }],
+}
 
 /** Returns an earlier message as messages of the prompt. */
 function toMessages(past: Past, index: number, withCalls: boolean, files: UserContent): LanguageModelV4Message[] {

@@ -42,13 +42,16 @@ const MESSAGE = Prisma.sql`m."id", m."position", m."role", m."content", m."toolC
 const SIZE = Prisma.sql`octet_length(m."content") + octet_length(CAST(m."toolCalls" AS TEXT))
   + coalesce(octet_length(m."replay"), 0)`
 
+/** Position of the first answer of a session. A client may begin its conversation with one. */
+const FIRST_ANSWER = 2
+
 /** Returns the maximum size of the history in a prompt (bytes). */
 export const maxHistoryOf = ({ MAX_HISTORY_TOKENS }: Pick<Settings, 'MAX_HISTORY_TOKENS'>): number =>
   MAX_HISTORY_TOKENS * BYTES_PER_TOKEN
 
 /**
- * Reads the latest turns of a session that fit in `MAX_HISTORY_TOKENS`, beginning with a question; at most {@link
- * MAX_MESSAGES} messages.
+ * Reads the latest turns of a session that fit in `MAX_HISTORY_TOKENS`, beginning with a question or the first answer; at
+ * most {@link MAX_MESSAGES} messages.
  */
 export async function readHistory(deps: HistoryDeps, execution: ExecutionRow): Promise<HistoryRow[]> {
   if (execution.queueSeq === 1) return []
@@ -77,6 +80,7 @@ export async function readSummarized(
 }
 
 function fromQuestion(rows: HistoryRow[]): HistoryRow[] {
+  if (Number(rows[0]?.position) === FIRST_ANSWER) return rows
   const begin = rows.findIndex(({ role }) => role === 'user')
   return rows.slice(begin === -1 ? rows.length : begin)
 }
