@@ -7,7 +7,10 @@ import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 
 const [major, minor] = process.versions.node.split('.')
 if (Number(major) < 24) {
-  console.error(`Muster needs Node 24; found ${major}.${minor}`)
+  console.error(
+    `Muster needs Node 24; found ${major}.${minor}. Run npm ci in its folder, which brings Node 24 on Linux and Windows, ` +
+      'or install Node 24 on macOS and Alpine Linux',
+  )
   process.exit(1)
 }
 
@@ -24,6 +27,7 @@ const stamp = sources
   .digest('hex')
 const found = fromRoot('prisma/generated/.stamp')
 if (!existsSync(found) || readFileSync(found, 'utf8') !== stamp) {
+  console.error('Preparing the database clients: after an installation or upgrade, this takes some seconds …')
   const { generate } = await import('./generate.ts')
   await generate(stamp).catch((error) => {
     if (error.code !== 'EACCES' && error.code !== 'EROFS') throw error
@@ -45,6 +49,7 @@ const isStale = () =>
   readdirSync(consoleSources, { recursive: true }).some((path) => isNewer(new URL(path, consoleSources)))
 if (existsSync(consoleSources) && isStale()) {
   try {
+    console.error('Building the console …')
     const { buildConsole } = await import('./build-console.ts')
     await buildConsole(built)
   } catch (error) {

@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs'
+import { statSync } from 'node:fs'
 import type { Logger } from 'pino'
 import { databaseFile } from '../db/client.ts'
 import { AppError } from '../errors.ts'
@@ -35,7 +35,8 @@ export async function runAdmin(argv: string[], env: Record<string, string | unde
 async function perform({ command, args, options }: Invocation, settings: Settings, log: Logger): Promise<Answer> {
   const file = databaseFile(settings)
   // Opening would create the database, and the first server start would then find an unexpected one.
-  if (file && !existsSync(file) && !command.usage.startsWith('restore '))
+  // It throws if the folder may not be read: the file may exist then.
+  if (file && !statSync(file, { throwIfNoEntry: false }) && !command.usage.startsWith('restore '))
     throw new AdminError(`There is no database at ${file}. Start Muster once, or set DATA_DIR.`)
   return command.run({ settings, log, now: new Date() }, args, options)
 }
@@ -50,5 +51,7 @@ function describe(error: unknown, env: Record<string, string | undefined>): stri
     const remedy = troubleIn(error)?.detail ?? (env.DATABASE_URL && 'Start the database, or correct DATABASE_URL.')
     return [`The database cannot be used: ${line}`, remedy].filter(Boolean).join('. ')
   }
+  if (code === 'EACCES' || code === 'EPERM')
+    return `${line}. Run the command as the user of the server (sudo -u USER …).`
   return error instanceof AppError && error.detail ? `${line.replace(/\.$/, '')}. ${error.detail}` : line
 }

@@ -522,6 +522,18 @@ test('a command creates no database where no server has run', async () => {
   expect(await readdir(folder.path)).toEqual([])
 })
 
+test('a command of another user than that of the server names the remedy', async ({ skip }) => {
+  skip(process.getuid?.() !== 0, 'only root can be somebody else')
+  const asNobody = (script: string, ...argv: string[]) =>
+    runProgram(script, argv, '/', { DATA_DIR: server.folder }, 65534)
+  skip((await asNobody('.config/guard.js')).code !== 0, 'others may not read this checkout')
+  const { code, err } = await asNobody('src/admin/main.ts', 'org', 'list')
+  expect([code, err]).toEqual([
+    1,
+    expect.stringMatching(/^EACCES: .*muster\.db'\. Run the command as the user of the server/),
+  ])
+})
+
 test('only the command backup accepts a database of an earlier version, and migrates nothing', async () => {
   await using folder = await createFolder()
   const file = join(folder.path, 'muster.db')
