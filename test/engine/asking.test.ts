@@ -606,6 +606,9 @@ test.each([
   [400, 'Error rendering prompt: Cannot apply filter "string" to type: NullValue', 'empty_content'],
   [400, 'messages.2.content: String should have at least 1 character', 'blank_content'],
   [400, "the message at position 2 with role 'assistant' must not be empty", 'blank_content'],
+  [400, 'messages: text content blocks must be non-empty', 'blank_content'],
+  [400, 'messages: text content blocks must contain non-whitespace text', 'filled_content'],
+  [400, 'The text field in the ContentBlock object at messages.2.content.0 is blank. Add text.', 'filled_content'],
   [400, "text content is not allowed when tool_calls are provided: 'messages[2].content'", 'calls_alone'],
   [422, "unknown field: parameter 'strict' is not a valid field.", 'output'],
   [400, 'Assistant message must have either content or tool_calls, but not both.', 'calls_alone'],
@@ -660,6 +663,7 @@ test.each<[string, string, string?]>([
   ['The `content[].thinking` in the thinking mode must be passed back to the API.', 'add_reasoning'],
   ['The maximum tokens you requested exceeds the model limit of 4096.', 'max_tokens:4096'],
   ['Instructions are required', 'instructions'],
+  ["Invalid 'input[2].id': string too long. Expected a string with maximum length 64", 'item_ids', 'input[2].id'],
   ['Encrypted content is not supported with this model.', 'omit:include'],
   ['Argument not supported on this model: store', 'omit:store'],
   ['thinking.type.enabled is not supported. Use adaptive and output_config.effort.', 'reasoningEffort'],
@@ -795,6 +799,11 @@ test.each<[change: Change, before: object, after: object]>([
     { messages: [{ role: 'assistant', content: ' ', tool_calls: [] }] },
   ],
   [
+    'filled_content',
+    { messages: [{ role: 'assistant', content: null, tool_calls: [] }] },
+    { messages: [{ role: 'assistant', content: '(no text)', tool_calls: [] }] },
+  ],
+  [
     'empty_content',
     { messages: [{ role: 'assistant', content: null, tool_calls: [] }] },
     { messages: [{ role: 'assistant', content: '', tool_calls: [] }] },
@@ -875,7 +884,7 @@ test.each<[change: Change, before: object, after: object]>([
   expect(JSON.parse(JSON.stringify(changeBody({ ...before }, {}, new Set([change]))))).toEqual(after)
 })
 
-test.each<[change: Change, before: object, after: object]>([
+test.each<[change: Change | Change[], before: object, after: object]>([
   [
     'signatures',
     { contents: [{ parts: [{ functionCall: {} }, { functionCall: {}, thoughtSignature: 'S' }, { text: 'x' }] }] },
@@ -946,10 +955,48 @@ test.each<[change: Change, before: object, after: object]>([
     { input: [{ role: 'assistant', content: 'a\n\nb' }, { content: [{ type: 'input_image' }] }] },
   ],
   [
+    'item_ids',
+    {
+      input: [
+        { type: 'reasoning', id: 'rs_1', encrypted_content: 'E' },
+        { type: 'function_call', id: 'fc_1', name: 'a' },
+      ],
+    },
+    {
+      input: [
+        { type: 'reasoning', encrypted_content: 'E' },
+        { type: 'function_call', name: 'a' },
+      ],
+    },
+  ],
+  [
     'instructions',
     { input: [{ role: 'developer', content: 'Be kind.' }, { role: 'user' }] },
     { input: [{ role: 'user' }], instructions: 'Be kind.' },
   ],
+  [
+    ['item_ids', 'instructions', 'plain_content'],
+    {
+      input: [
+        { role: 'developer', content: 'Be kind.' },
+        { role: 'user', content: [{ text: 'Hi' }] },
+        { type: 'function_call', id: 'fc_1' },
+      ],
+    },
+    { instructions: 'Be kind.', input: [{ role: 'user', content: 'Hi' }, { type: 'function_call' }] },
+  ],
+  [
+    ['signatures', 'parts:id'],
+    { contents: [{ role: 'model', parts: [{ functionCall: { id: 'a', name: 'b' } }] }] },
+    {
+      contents: [
+        {
+          role: 'model',
+          parts: [{ functionCall: { name: 'b' }, thoughtSignature: 'skip_thought_signature_validator' }],
+        },
+      ],
+    },
+  ],
 ])("the change %s of a package's request reaches its body", (change, before, after) => {
-  expect(changePackagedBody(before as never, new Set([change]))).toEqual(after)
+  expect(changePackagedBody(before as never, new Set([change].flat()))).toEqual(after)
 })

@@ -24,6 +24,8 @@ export type Change =
   // Moves the system prompt into the first message of the user, or into OpenAI's field of this name.
   | 'system'
   | 'instructions'
+  // Leaves out the ids of earlier items of OpenAI's Responses API.
+  | 'item_ids'
   // Sends texts as such, not as lists of parts.
   | 'plain_content'
   // Leaves out a field of earlier messages that Google's server does not know.
@@ -44,9 +46,10 @@ export type Change =
   // Gives earlier calls without a signature the one that Google does not check, or all calls.
   | 'signatures'
   | 'signatures:here'
-  // Gives earlier calls an empty text or a blank beside them, or leaves the texts beside them out.
+  // Gives earlier calls an empty text, a blank or a note beside them, or leaves the texts beside them out.
   | 'empty_content'
   | 'blank_content'
+  | 'filled_content'
   | 'calls_alone'
   // Names the tool of each result.
   | 'tool_names'

@@ -71,9 +71,10 @@ export type Rule = {
 const OF_SOME_FILES =
   /could not|process(?!.*missing data)|invalid[ _](?:image|base64)|your image|(?:not|n't) match(?! any)|not valid|corrupt|illegal|\bload\b|large|exceed|size|pixels|pages|password|download|fetch|decode|m(?:edia|ime)[ _]?type\b.*image\/|image\/.*\bm(?:edia|ime)[ _]?type|valid image\b|\burl\b|解析/i
 
-/** Wording for an empty text beside calls (NVIDIA, Moonshot). */
+/** Wordings for an empty text beside calls (NVIDIA, Moonshot, gateways for Anthropic), and for one of blanks (Bedrock). */
 const BLANK_CONTENT =
-  /\bat least 1 character\b|\b(?:content|role 'assistant')\W{0,2} (?:must not|cannot|can't) be (?:empty|blank)/i
+  /\bat least 1 character\b|\b(?:content|role 'assistant')\W{0,2} (?:must not|cannot|can't) be (?:empty|blank)|content blocks must be non-?empty/i
+const BLANKS = /\bnon-?whitespace text\b|\btext field in the contentblock\b.{0,80}\bis blank/i
 
 /** Wordings of Google's servers for a signature of another account, region or model. */
 const WRONG_SIGNATURE = /corrupt|(?:not|in)[ -]?valid/i
@@ -118,6 +119,8 @@ export const RULES_OF_SENTENCE: readonly Rule[] = [
     of: ['isPackage'],
     says: /instructions (?:are|is) required|system messages are not allowed/i,
   },
+  // Copilot and ChatGPT refuse the long ids of their own items, and OpenAI those that a gateway has made.
+  { change: 'item_ids', of: ['isPackage'], says: /\binput[.[]\d+\]?\.id\b/i },
   // Texts in a list of parts.
   {
     change: 'plain_content',
@@ -146,6 +149,7 @@ export const RULES_OF_SENTENCE: readonly Rule[] = [
   // Templates for models that make one call at a time.
   { change: 'single_calls', of: ['isCompatible', 'hasCalls'], says: /only supports? (?:a )?single tool/i },
   { change: 'blank_content', of: ['isCompatible', 'hasCalls'], says: BLANK_CONTENT },
+  { change: 'filled_content', of: ['isCompatible', 'hasCalls'], says: BLANKS },
   // `null` beside calls.
   {
     change: 'empty_content',
@@ -295,7 +299,7 @@ const TOOLS_HERE =
 /** Parts of a request to the provider of a package that are never left out as a field. */
 const KEPT: ReadonlySet<string> = new Set([
   ...['model', 'messages', 'input', 'contents', 'content', 'system', 'tools', 'max_tokens', 'stream', 'parts', 'role'],
-  ...['text', 'name', 'type', 'image', 'file', 'reasoning', 'parameters', 'input_schema', 'functionDeclarations'],
+  ...['text', 'name', 'type', 'id', 'image', 'file', 'reasoning', 'parameters', 'input_schema', 'functionDeclarations'],
 ])
 
 /** Rules that come last, because they leave out the most, and a sentence about another part may mention tools. */

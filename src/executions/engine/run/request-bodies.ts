@@ -10,20 +10,20 @@ const RESERVED = ['model', 'messages', 'stream', 'n']
 /** Returns the names in `extra` that are not merged into a body. */
 export const reservedIn = (extra: Fields): string[] => RESERVED.filter((name) => name in extra)
 
-/** Applies changes to the body that a provider package has made. */
-export function changePackagedBody(body: Fields, changes: Changes): Fields {
+/** Applies changes to the body that a provider package has made: one after the other, because several change a part. */
+export function changePackagedBody(given: Fields, changes: Changes): Fields {
   const names = new Set(valuesOf('omit', changes))
-  return {
-    ...(names.size ? withoutFields(body, names) : body),
-    ...limitsIn(body, changes),
-    ...(changes.has('stream') && 'stream' in body && { stream: false }),
-    ...(changes.has('older_parameters') && { tools: asList(body.tools).map(withOlderParameters) }),
-    ...(signs(changes) && { contents: asList(body.contents).map((one) => withSignatures(one, changes)) }),
-    ...withoutPartFields(body, changes),
-    ...(changes.has('instructions') && withInstructions(asList(body.input))),
-    ...(changes.has('plain_content') && withPlainContent(body)),
-    ...(changes.has('add_reasoning') && { messages: asList(body.messages).map(withThinking) }),
-  }
+  let body = names.size ? withoutFields(given, names) : given
+  body = { ...body, ...limitsIn(body, changes) }
+  if (changes.has('stream') && 'stream' in body) body = { ...body, stream: false }
+  if (changes.has('older_parameters')) body = { ...body, tools: asList(body.tools).map(withOlderParameters) }
+  if (signs(changes)) body = { ...body, contents: asList(body.contents).map((one) => withSignatures(one, changes)) }
+  body = { ...body, ...withoutPartFields(body, changes) }
+  if (changes.has('item_ids')) body = { ...body, input: asList(body.input).map((item) => omitted(item, ID)) }
+  if (changes.has('instructions')) body = { ...body, ...withInstructions(asList(body.input)) }
+  if (changes.has('plain_content')) body = { ...body, ...withPlainContent(body) }
+  if (changes.has('add_reasoning')) body = { ...body, messages: asList(body.messages).map(withThinking) }
+  return body
 }
 
 /** Names of the limit of the answer in the APIs. */
@@ -57,6 +57,8 @@ function withSignatures(content: unknown, changes: Changes): unknown {
   })
   return { ...rest, parts: signed }
 }
+
+const ID: ReadonlySet<string> = new Set(['id'])
 
 /** Returns an object without fields; any other value unchanged. */
 const omitted = (value: unknown, names: ReadonlySet<string>): unknown =>
@@ -163,7 +165,8 @@ function changeMessages(messages: readonly Fields[], changes: Changes): readonly
   let changed = messages
   if (changes.has('add_reasoning')) changed = changed.map(withReasoning)
   if (changes.has('empty_content')) changed = changed.map((message) => ({ ...message, content: message.content ?? '' }))
-  if (changes.has('blank_content')) changed = changed.map(withBlankContent)
+  if (changes.has('filled_content')) changed = changed.map((message) => withContent(message, '(no text)'))
+  if (changes.has('blank_content')) changed = changed.map((message) => withContent(message, ' '))
   if (signs(changes)) changed = changed.map((message) => withSignedCalls(message, changes.has('signatures:here')))
   if (changes.has('calls_alone')) changed = changed.map(withoutTextOfCalls)
   if (changes.has('plain_references')) changed = changed.map(withPlainReferences)
@@ -171,8 +174,8 @@ function changeMessages(messages: readonly Fields[], changes: Changes): readonly
   return changes.has('tool_names') ? withToolNames(changed) : changed
 }
 
-const withBlankContent = (message: Fields): Fields =>
-  message.role === 'assistant' && !message.content ? { ...message, content: ' ' } : message
+const withContent = (message: Fields, content: string): Fields =>
+  message.role === 'assistant' && !message.content ? { ...message, content } : message
 
 const withoutTextOfCalls = (message: Fields): Fields =>
   asList(message.tool_calls).length ? { ...message, content: '' } : message
