@@ -87,6 +87,42 @@ describe('a response', () => {
     }
   })
 
+  it.each(['', 'GuzzleHttp/7', 'Java-http-client/17.0.9', 'App/1 CFNetwork/1490.0.4 Darwin/23.2.0'])(
+    'has only items of the specification for a typed library that sends the user agent "%s"',
+    async (agentOfClient) => {
+      const client = clientOf().withOptions({ defaultHeaders: { 'User-Agent': agentOfClient } })
+      const calls = [call('echo', { text: 'x' }), call('echo', { text: 'y' })]
+      model().script({ tokens: 'Wait.', toolCalls: calls }, { tokens: 'Good day.' })
+      const stream = client.responses.stream({ model: agent, input: 'Hello' })
+      const events = await eventsOf(stream)
+      const response = await stream.finalResponse()
+      expect(response.output.map(({ type }) => type)).toEqual(['message', 'message'])
+      const indexes = events.flatMap((event) => ('output_index' in event ? event.output_index : []))
+      expect([...new Set(indexes)]).toEqual([0, 1])
+      const { output } = await client.responses.retrieve(response.id)
+      expect(output.map(({ id }) => id)).toEqual(response.output.map(({ id }) => id))
+      const [again] = await eventsOf(
+        await client.responses.retrieve(response.id, { stream: true, starting_after: events.at(-2)!.sequence_number }),
+      )
+      expect(again).toEqual(events.at(-1))
+    },
+  )
+
+  it('names a number of 32 bits in the error of a stream that ends with its token', async () => {
+    const { token, tokenId } = await server().member({ organization: 'Default' })
+    const asks = model().request(model().requests.length)
+    model().script({ tokens: ['One '], end: 'hang' })
+    const stream = await fetch(`${server().url}/openai/v1/responses`, {
+      method: 'POST',
+      headers: { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' },
+      body: JSON.stringify({ model: agent, input: 'Hello', stream: true }),
+    })
+    await asks
+    await request(server(), 'DELETE', `/api/v1/keys/${tokenId}`, { token })
+    const numbers = [...(await stream.text()).matchAll(/"sequence_number":(\d+)/g)].map(([, number]) => Number(number))
+    expect(numbers.at(-1)).toBe(numbers.at(-2)! + 1)
+  })
+
   it('is accumulated by the client to the same items', async () => {
     model().script({ tokens: ['Good ', 'day.'] })
     const final = await clientOf().responses.stream({ model: agent, input: 'Hello' }).finalResponse()

@@ -27,10 +27,10 @@ import { answerWhole } from '../shared/unanswered.ts'
 import { Content, contentOf, textOf } from './content.ts'
 import type { Asking } from './door.ts'
 import { previousNotFound, toErrorEvent, toOpenAIError } from './errors.ts'
-import { isOwn } from './items.ts'
+import { type Item, isOwn } from './items.ts'
 import { checkName, conversationName } from './names.ts'
-import { type Echo, echoOf, type ResponseRef, readResponseId, toResponseId } from './response.ts'
-import { followResponse, readResponse } from './response-stream.ts'
+import { type Echo, echoOf, type ResponseRef, readResponseId, type toResponse, toResponseId } from './response.ts'
+import { followResponse, type ResponseEvent, readResponse } from './response-stream.ts'
 import { allowedBy, demandOf, outputOf, readSettings, refuseLogprobs, SETTINGS } from './settings.ts'
 
 const PATH = '/openai/v1/responses'
@@ -73,7 +73,7 @@ export async function createResponse({ context, actor, req, res }: Asking): Prom
   const request = { agent, results, manner: rest, isConversation, idempotency, asked, isWhole }
   const ref = await continueOrStart(context, actor, request)
   nameRun(res, ref.row, idempotency)
-  if (body.stream) return streamResponse(context, actor, res, ref, 0)
+  if (body.stream) return streamResponse({ context, actor, req, res }, ref, 0)
   const ended = await answerWhole(context, actor, ref, async () => {
     if (!body.background) await waitFor(context, actor, ref)
     return find(actor, deps, ref.row.id)
@@ -85,12 +85,40 @@ export async function createResponse({ context, actor, req, res }: Asking): Prom
     const code = state.error.code as ErrorCode
     throw chatFailed({ code, detail: ended.error ?? state.error.message, executionId: ended.id })
   }
-  const output = isStrict(req) ? response.output.filter((item) => !isOwn(item)) : response.output
-  sendJson(res, 200, { ...response, output })
+  sendResponse(req, res, response)
 }
 
-/** Returns whether a client refuses a whole response with an item of a type that it does not know, as the AI SDK does. */
-const isStrict = ({ headers }: IncomingMessage): boolean => /\bai-sdk\b/.test(headers['user-agent'] ?? '')
+/**
+ * Returns whether a client refuses items of types that it does not know: the AI SDK, and libraries for PHP, Rust, Java
+ * and Swift. Those send the name of the HTTP library below them, or none.
+ */
+const isStrict = ({ headers }: IncomingMessage): boolean =>
+  /^$|\bai-sdk\b|^(GuzzleHttp|Symfony|Java-http-client|okhttp)\b|\bCFNetwork\b/.test(headers['user-agent'] ?? '')
+
+type Sent = ReturnType<typeof toResponse>
+
+/** Leaves the service's own items out of a response. */
+const withoutOwn = (response: Sent): Sent => ({ ...response, output: response.output.filter((item) => !isOwn(item)) })
+
+/** Sends a response, without the service's own items if its client refuses them. */
+function sendResponse(req: IncomingMessage, res: ServerResponse, response: Sent): void {
+  sendJson(res, 200, isStrict(req) ? withoutOwn(response) : response)
+}
+
+/** Creates a function that leaves the service's own items out of the events of a response, from its first one on. */
+function createFilter() {
+  const hidden: number[] = []
+  return (event: ResponseEvent): ResponseEvent[] => {
+    const { item, output_index: index, response } = event
+    if (response) return [{ ...event, response: withoutOwn(response as Sent) }]
+    if (typeof index !== 'number') return [event]
+    if (item && isOwn(item as Item)) {
+      if (event.type === 'response.output_item.added') hidden.push(index)
+      return []
+    }
+    return [{ ...event, output_index: index - hidden.filter((before) => before < index).length }]
+  }
+}
 
 /** Waits until a response has ended, or its caller has gone. */
 async function waitFor({ deps, streamTo }: Context, actor: Actor, ref: ResponseRef): Promise<void> {
@@ -231,22 +259,26 @@ async function findPrevious(actor: Actor, deps: Deps, id: string, agent: CachedA
 export async function getResponse({ context, actor, req, res, id }: Asking): Promise<void> {
   const { searchParams } = new URL(req.url ?? '/', 'http://localhost')
   const ref = await findResponse(actor, context.deps, id)
-  if (searchParams.get('stream') !== 'true') return sendJson(res, 200, (await readResponse(context.deps, ref)).response)
+  if (searchParams.get('stream') !== 'true') {
+    const { response } = await readResponse(context.deps, ref)
+    return sendResponse(req, res, response)
+  }
   const after = searchParams.get('starting_after') ?? '0'
   if (!/^\d{1,15}$/.test(after)) {
     throw badRequest('Invalid value for parameter: starting_after. Expected a sequence_number', {
       detail: 'Send the `sequence_number` of the last event that you have.',
     })
   }
-  await streamResponse(context, actor, res, ref, Number(after))
+  await streamResponse({ context, actor, req, res }, ref, Number(after))
 }
 
 /** POST /openai/v1/responses/{id}/cancel. Throws 400 for a response that has ended otherwise. */
-export async function cancelResponse({ context, actor, res, id }: Asking): Promise<void> {
+export async function cancelResponse({ context, actor, req, res, id }: Asking): Promise<void> {
   const { deps } = context
   const { row, after } = await findResponse(actor, deps, id)
   await cancel(actor, deps, row.id, true)
-  sendJson(res, 200, (await readResponse(deps, { row: await find(actor, deps, row.id), after })).response)
+  const { response } = await readResponse(deps, { row: await find(actor, deps, row.id), after })
+  sendResponse(req, res, response)
 }
 
 /**
@@ -298,16 +330,18 @@ async function resultsAfter(deps: Deps, row: ExecutionRow, after: number) {
 }
 
 async function streamResponse(
-  context: Context,
-  actor: Actor,
-  res: ServerResponse,
+  { context, actor, req, res }: Omit<Asking, 'id'>,
   ref: ResponseRef,
   after: number,
 ): Promise<void> {
   const { deps, streamTo } = context
+  const filter = isStrict(req) ? createFilter() : null
+  let last = after
   async function* toFrames(): AsyncGenerator<string> {
     for await (const events of followResponse(actor, deps, ref, streamTo)) {
-      const later = events.filter(({ sequence_number: number }) => number > after)
+      const shown = filter ? events.flatMap(filter) : events
+      const later = shown.filter(({ sequence_number: number }) => number > after)
+      last = later.at(-1)?.sequence_number ?? last
       yield later.map((event) => frame(event, event.type)).join('')
     }
     yield frame('[DONE]')
@@ -315,7 +349,8 @@ async function streamResponse(
   await writeFrames(res, toFrames(), {
     onError: reported(context, (error) => {
       const event = toErrorEvent(toOpenAIError(error).error)
-      return frame({ ...event, sequence_number: Number.MAX_SAFE_INTEGER }, 'error')
+      // OpenAI's library for .NET reads numbers of 32 bits.
+      return frame({ ...event, sequence_number: last + 1 }, 'error')
     }),
   })
 }
