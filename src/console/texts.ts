@@ -232,6 +232,8 @@ export const texts = {
     show: 'Which chats',
     filesFailed: 'Some files were not uploaded. Remove them, or attach them again.',
     tooMany: (most: number) => `A message takes at most ${most} files`,
+    unreadable:
+      'The browser cannot read it. It is a folder, or it was changed or moved since you chose it: attach it again.',
     emptyFile: (name: string) => `${name} is empty`,
     uploadAgain: (name: string) => `Upload ${name} again`,
     remove: (name: string) => `Remove ${name}`,

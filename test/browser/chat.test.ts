@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Browser } from 'playwright-core'
@@ -18,6 +18,7 @@ import {
   visit,
   watchWords,
 } from '../support/browser.ts'
+import { createFolder } from '../support/folder.ts'
 import { startForwarder } from '../support/forwarder.ts'
 import { freePort } from '../support/free-port.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
@@ -355,11 +356,20 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     const lost = { name: 'lost.txt', mimeType: 'text/plain', buffer: Buffer.from('Lost') }
     await page.locator('input[type=file]').setInputFiles(lost)
     await page.getByText('Please retry. The disk is full.').waitFor()
+    await using folder = await createFolder()
+    const changing = join(folder.path, 'changing.txt')
+    await writeFile(changing, 'Before')
+    await page.locator('input[type=file]').setInputFiles(changing)
+    await page.getByRole('button', { name: 'Upload changing.txt again' }).waitFor()
     await sendMessage(page, 'Read it')
     await page.getByText('Some files were not uploaded.').waitFor()
     await page.unroute('**/api/v1/media')
     await page.getByRole('button', { name: 'Upload lost.txt again' }).click()
     await page.getByLabel('Uploading').waitFor({ state: 'detached' })
+    await writeFile(changing, 'After a change')
+    await page.getByRole('button', { name: 'Upload changing.txt again' }).click()
+    await page.getByText('The browser cannot read it.').waitFor()
+    await page.getByRole('button', { name: 'Remove changing.txt' }).click()
     await sendMessage(page, 'Read it')
     await page.waitForURL('**/app/chats/*')
     const chatId = page.url().split('/').at(-1)

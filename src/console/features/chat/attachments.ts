@@ -4,6 +4,7 @@ import { toast } from '../../components/toast.tsx'
 import { size } from '../../lib/format.ts'
 import { newId } from '../../lib/id.ts'
 import { readStoredList, store } from '../../lib/storage.ts'
+import { isReadable } from '../../lib/stray-files.ts'
 import { texts } from '../../texts.ts'
 
 /** Maximum size of a file (bytes). */
@@ -61,7 +62,7 @@ function attempt(draft: string, key: string): void {
       waiting.delete(key)
       patch({ mediaId: id })
     },
-    (error) => patch({ error: describeFailure(error) }),
+    async (error) => patch({ error: (await isReadable(file)) ? describeFailure(error) : texts.chat.unreadable }),
   )
 }
 

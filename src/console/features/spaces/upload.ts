@@ -1,6 +1,7 @@
 import { callMutation, callQuery, describeFailure, toFailure } from '../../api.ts'
 import { toast } from '../../components/toast.tsx'
 import { size } from '../../lib/format.ts'
+import { isReadable } from '../../lib/stray-files.ts'
 import { useAction } from '../../queries.ts'
 import { spaces as t } from '../../texts/spaces.ts'
 import { texts } from '../../texts.ts'
@@ -28,7 +29,8 @@ export const useUpload = (spaceId: string) =>
           const content = await toBase64(file)
           await callMutation('files.write', { id: spaceId, path: file.name, content, encoding: 'base64' })
         } catch (error) {
-          failures.push(t.notUploaded(file.name, describeFailure(error)))
+          const reason = (await isReadable(file)) ? describeFailure(error) : texts.chat.unreadable
+          failures.push(t.notUploaded(file.name, reason))
         }
       }
       return failures
