@@ -91,6 +91,12 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     await page.reload()
     await expect.poll(() => page.locator('main li code').allTextContents()).toEqual(['agent.create'])
     expect(await page.getByLabel('Action').inputValue()).toBe('agent.create')
+    await page.getByTitle('Show only events of this actor').click()
+    await expect.poll(() => new URL(page.url()).searchParams.get('actorId')).toBeTruthy()
+    const actor = page.getByLabel('By').locator('option:checked')
+    await expect.poll(() => actor.textContent()).toBe('owner')
+    await page.goto('/app/settings/audit?actorId=left')
+    await expect.poll(() => actor.textContent()).toBe('A former member')
     await leave(page)
   })
 

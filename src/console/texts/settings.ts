@@ -207,6 +207,7 @@ export const settings = {
     until: 'Until',
     only: 'Only events about',
     onlyTarget: 'Show only events about this',
+    onlyActor: 'Show only events of this actor',
     everything: 'Show all',
     changes: 'Details',
     export: 'Export',

@@ -33,11 +33,21 @@ export function Audit() {
   const filter = Object.fromEntries(
     Object.entries(asked).flatMap(([name, text]) => (text.trim() ? [[name, text.trim()]] : [])),
   )
-  const members = useMembers()
+  const { data: members } = useMembers()
   const list = useInfiniteQuery({ ...pages('audit.list', filter), ...WATCHED, enabled: isAdmin })
   if (!isAdmin) return <p className="text-soft">{settings.onlyAdmins}</p>
   const set = (changes: Partial<Filter>) =>
     void navigate({ search: (before) => ({ ...before, ...changes }), replace: true })
+  const actors = [
+    ...(members?.members ?? []).map(({ userId, name }) => ({ value: userId, label: name })),
+    { value: 'operator', label: t.kinds.system },
+  ]
+  const { actorId } = wanted
+  // A former member, whose name the events have.
+  if (actorId && !actors.some(({ value }) => value === actorId)) {
+    const event = list.data?.pages.flatMap((page) => page.events).find(({ actor }) => actor.id === actorId)
+    actors.push({ value: actorId, label: event?.actor.name ?? texts.chat.formerMember })
+  }
   const file = new URLSearchParams({ ...filter, organization: organization?.id ?? '' })
   return (
     <>
@@ -57,11 +67,7 @@ export function Audit() {
         />
         <Select
           label={t.actor}
-          options={[
-            { value: '', label: texts.all },
-            ...(members.data?.members ?? []).map(({ userId, name }) => ({ value: userId, label: name })),
-            { value: 'operator', label: t.kinds.system },
-          ]}
+          options={[{ value: '', label: texts.all }, ...actors]}
           value={wanted.actorId}
           onChange={({ target }) => set({ actorId: target.value })}
         />
@@ -100,7 +106,14 @@ export function Audit() {
                 <li key={event.id} className="px-4 py-2.5">
                   <div className="flex flex-wrap items-baseline gap-x-3 gap-y-0.5">
                     <code className="font-mono text-xs">{event.action}</code>
-                    <bdi className="font-medium">{event.actor.name}</bdi>
+                    <button
+                      type="button"
+                      className="min-w-0 truncate font-medium hover:text-accent hover:underline"
+                      title={t.onlyActor}
+                      onClick={() => set({ actorId: event.actor.id })}
+                    >
+                      <bdi>{event.actor.name}</bdi>
+                    </button>
                     <span className="text-soft text-xs">{t.kinds[event.actor.kind]}</span>
                     <time dateTime={event.at} className="ml-auto text-soft text-xs">
                       {moment(event.at)}
