@@ -1,6 +1,6 @@
 import { QueryClient, QueryObserver } from '@tanstack/react-query'
 import { expect, test } from 'vitest'
-import { reread } from '../../src/console/lib/reread.ts'
+import { inTurn, reread } from '../../src/console/lib/reread.ts'
 
 /** A watched query whose answers come when they are released. Each answer has its number. */
 function watched(cache: QueryClient) {
@@ -38,4 +38,18 @@ test('a change during a later read replaces it', async () => {
   expect(rows.observer.getCurrentResult().data).toBe(2)
   expect(rows.read()).toBe(3)
   rows.stop()
+})
+
+test('changes during a read are read together by one more', async () => {
+  const ends: (() => void)[] = []
+  const read = inTurn(() => new Promise<void>((resolve) => ends.push(resolve)))
+  const first = read()
+  for (let change = 0; change < 3; change++) void read()
+  expect(ends).toHaveLength(1)
+  ends[0]?.()
+  await expect.poll(() => ends.length).toBe(2)
+  ends[1]?.()
+  await first
+  void read()
+  expect(ends).toHaveLength(3)
 })

@@ -12,3 +12,22 @@ export async function reread(cache: QueryClient, filters: QueryFilters): Promise
   await cache.invalidateQueries(filters)
   if (first.length) await cache.invalidateQueries({ predicate: (query) => first.includes(query) })
 }
+
+/**
+ * Returns a function that does some work, and once more if it is called meanwhile. On a slow network a request for each
+ * change would wait behind those of the changes before.
+ */
+export function inTurn(work: () => Promise<unknown>): () => Promise<void> {
+  let isAsked = false
+  let isWorking = false
+  return async () => {
+    isAsked = true
+    if (isWorking) return
+    isWorking = true
+    while (isAsked) {
+      isAsked = false
+      await work()
+    }
+    isWorking = false
+  }
+}

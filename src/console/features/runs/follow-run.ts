@@ -2,7 +2,7 @@ import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useRef, useState } from 'react'
 import type { ExecutionEvent } from '../../../wire.ts'
 import { follow } from '../../follow.ts'
-import { reread } from '../../lib/reread.ts'
+import { inTurn, reread } from '../../lib/reread.ts'
 
 export type Numbered = ExecutionEvent & { seq: number; at: Date | string }
 
@@ -19,6 +19,12 @@ export function useRunEvents(executionId: string) {
     let lastSeq = 0
     let frame = 0
 
+    const rereadRun = inTurn(() =>
+      Promise.all(
+        ['executions.get', 'executions.tree'].map((name) => reread(cache, { queryKey: [name, { id: executionId }] })),
+      ),
+    )
+
     // Renders and reads at most once a frame, because tokens, and the past events of a run, come one by one.
     const draw = () => {
       frame = 0
@@ -27,8 +33,7 @@ export function useRunEvents(executionId: string) {
       setEvents((before) => [...before, ...news])
       const isProgress = ({ event, data }: Numbered) => event === 'message' && data.messageType === 'stream_event'
       if (news.every(isProgress)) return
-      void reread(cache, { queryKey: ['executions.get', { id: executionId }] })
-      void reread(cache, { queryKey: ['executions.tree', { id: executionId }] })
+      void rereadRun()
     }
     const stop = follow('executions.events', () => ({ executionId, after: lastSeq }), {
       onData(given) {
