@@ -22,6 +22,16 @@ import { applyTheme, setTheme, THEMES, theme } from './theme.ts'
 
 const isMac = /Mac|iP(hone|ad)/.test(navigator.platform)
 
+/**
+ * Returns whether the keys are those of the palette. On a Mac, Control and K delete the rest of a line. A keyboard of
+ * other letters, such as Cyrillic ones, has no K: there the key at its place counts.
+ */
+const isShortcut = ({ key, code, metaKey, ctrlKey, shiftKey, altKey }: KeyboardEvent) =>
+  (isMac ? metaKey && !ctrlKey : ctrlKey && !metaKey) &&
+  !shiftKey &&
+  !altKey &&
+  (/^[a-z]$/i.test(key) ? key.toLowerCase() === 'k' : code === 'KeyK')
+
 /** The frame of every page: navigation, organization, user, palette. */
 export function Shell() {
   const [drawer, setDrawer] = useState(false)
@@ -51,7 +61,7 @@ export function Shell() {
 
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
-      if (event.key.toLowerCase() !== 'k' || !(event.metaKey || event.ctrlKey)) return
+      if (!isShortcut(event)) return
       event.preventDefault()
       if (Palette) setPalette(null)
       else openPalette()
@@ -131,7 +141,7 @@ function Navigation({ path, onSearch }: { path: string; onSearch: () => void }) 
                   <span className="flex-1">{label}</span>
                   {to === '/approvals' && waiting > 0 && (
                     <span className="rounded-full bg-warn-tint px-1.5 font-medium text-warn text-xs">
-                      {waiting}
+                      <span>{waiting}</span>
                       <span className="sr-only"> {texts.approvals.wait}</span>
                     </span>
                   )}

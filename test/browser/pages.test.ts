@@ -418,6 +418,30 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('change texts that the browser has translated', async () => {
+    const { page, complaints } = await visit(browser, owner, '/app/missions')
+    await page.getByRole('button', { name: 'New mission' }).first().click()
+    await page.getByLabel('Runs').selectOption('cron')
+    const dates = page.getByText(/Next runs: .*\d/)
+    await dates.waitFor()
+    // As translators do: each text moves into an element of its own.
+    await page.evaluate(() => {
+      const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+      const found: Node[] = []
+      while (walker.nextNode()) found.push(walker.currentNode)
+      for (const text of found) {
+        const font = document.createElement('font')
+        font.textContent = text.nodeValue
+        text.parentNode?.replaceChild(font, text)
+      }
+    })
+    await page.getByLabel('Cron expression', { exact: true }).fill('59 23 * * *')
+    await expect.poll(() => page.locator('p').filter({ hasText: 'Next runs:' }).textContent()).toMatch(/23:59/)
+    expect(complaints).toEqual([])
+    page.once('dialog', (dialog) => void dialog.accept())
+    await leave(page)
+  })
+
   it('keep the line ends of a secret that is pasted, and ask before it is lost', async () => {
     const { page } = await visit(browser, owner, '/app/settings/secrets')
     await page.getByLabel('Name').fill('SIGNING_KEY')
@@ -613,8 +637,17 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Cafe\u0301 of the harbour' } })
     const { page } = await visit(browser, owner, '/app/agents?show=public')
     await page.getByText('Agents that other organizations make public appear here.').waitFor()
+    const palette = page.getByRole('combobox')
+    // The keys of Firefox for its console, and those of a Cyrillic keyboard.
+    await page.keyboard.press('Control+Shift+k')
+    await page.evaluate(() =>
+      window.dispatchEvent(new KeyboardEvent('keydown', { key: 'л', code: 'KeyK', ctrlKey: true })),
+    )
+    await palette.waitFor()
     await page.keyboard.press('Control+k')
-    await page.getByRole('combobox').waitFor()
+    await palette.waitFor({ state: 'detached' })
+    await page.keyboard.press('Control+k')
+    await palette.waitFor()
     await page.keyboard.type('secretary')
     await page.getByRole('option', { name: 'Secretary' }).waitFor()
     // The server alone finds it: the accent of its title is a character of its own.

@@ -159,7 +159,7 @@ export function QuestionTurn(props: QuestionProps) {
               onClick={() => onChoose(siblings[index - 1]?.id ?? message.id)}
             />
             <span role="img" aria-label={t.branchOf(index + 1, siblings.length)}>
-              {index + 1}/{siblings.length}
+              {`${index + 1}/${siblings.length}`}
             </span>
             <IconButton
               label={t.later}

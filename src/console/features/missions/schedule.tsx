@@ -163,13 +163,11 @@ function Preview({ draft }: { draft: ScheduleDraft }) {
     retry: false,
   })
   if (error) return <p className="text-danger">{refusalOf(error)?.reason ?? describeFailure(error)}</p>
+  const times = data?.next.slice(0, 3).map((time) => moment(time, schedule.timezone)) ?? []
+  // One text: a browser that translates the page takes the place of each text, and leaves out changes of one among many.
   return (
     <p className="text-soft" aria-live="polite">
-      {t.next}:{' '}
-      {data?.next
-        .slice(0, 3)
-        .map((time) => moment(time, schedule.timezone))
-        .join(' · ')}
+      {`${t.next}: ${times.join(' · ')}`}
     </p>
   )
 }
