@@ -39,6 +39,18 @@ function isDeep(schema: unknown, left = MAX_DEPTH): boolean {
   })
 }
 
+/** Compiles a pattern. Many escape more characters than the Unicode mode allows, such as `\\-`. */
+const toPattern = Object.assign(
+  (pattern: string, flags: string) => {
+    try {
+      return new RegExp(pattern, flags)
+    } catch {
+      return new RegExp(pattern)
+    }
+  },
+  { code: 'new RegExp' },
+)
+
 let ajv: Ajv2020 | undefined
 /** Number of schemas that it has compiled. */
 let uses = 0
@@ -51,7 +63,9 @@ function validator(): Ajv2020 {
   const package_: { Ajv2020: typeof Ajv2020 } = createRequire(import.meta.url)('ajv/dist/2020')
   // Formats are annotations, as in the standard. References are not inlined, because that may grow exponentially.
   const options = { allErrors: true, strict: false, validateFormats: false, inlineRefs: false, logger: false } as const
-  const fresh = new package_.Ajv2020(options)
+  const fresh = new package_.Ajv2020({ ...options, code: { regExp: toPattern } })
+  // A keyword of old drafts, which the standard now ignores.
+  fresh.removeKeyword('id')
   fresh.validateSchema({})
   uses = 0
   ajv = fresh

@@ -32,6 +32,11 @@ it.each([
   expect(writesCall(text, [tool('echo')])).toBe(isCall)
 })
 
+/** Items of a list whose schema admits any. */
+const ANY_ITEM = {
+  anyOf: [{ type: 'string' }, { type: 'number' }, { type: 'boolean' }, { type: 'object', properties: {} }],
+}
+
 /** Throws if OpenAI, Anthropic or Gemini would refuse a schema. */
 function check(schema: any, isTop = true): void {
   const no = ['$ref', '$defs', 'definitions', 'allOf', 'oneOf', 'not', 'if', 'patternProperties', 'dependencies']
@@ -147,9 +152,49 @@ describe('the schema of a tool', () => {
           ],
         },
         a: { type: 'string' },
-        b: { type: 'array', items: { type: 'string' } },
+        b: { type: 'array', items: ANY_ITEM },
       },
       required: ['kind'],
+    })
+  })
+
+  const empty = { type: 'object', properties: {} }
+  it.each<[string, object, object]>([
+    ['any value beside null', { anyOf: [{}, { type: 'null' }] }, {}],
+    ['a list of anything', { type: 'array', items: {} }, { type: 'array', items: ANY_ITEM }],
+    ['a list of anything first', { type: 'array', prefixItems: [true, empty] }, { type: 'array', items: ANY_ITEM }],
+    ['names by pattern', { type: 'object', patternProperties: { '^x': empty } }, empty],
+    [
+      'only names by pattern',
+      { type: 'object', patternProperties: { '^x': empty }, additionalProperties: false },
+      { ...empty, additionalProperties: empty },
+    ],
+    ['a list with properties', { type: 'array', properties: {} }, { type: 'array', items: ANY_ITEM }],
+    [
+      'an object or null within itself',
+      { ...empty, properties: { a: { anyOf: [{ $ref: '#/properties/p' }, { type: 'null' }] } } },
+      expect.objectContaining({ properties: { a: { anyOf: [expect.anything(), { type: 'null' }] } } }),
+    ],
+  ])('admits %s', (_, schema, expected) => {
+    const found = fitted({ type: 'object', properties: { p: schema } })
+    check(found)
+    expect(found.properties.p).toEqual(expected)
+  })
+
+  it('lists fewer levels of a schema that is too large', () => {
+    const levels = (left: number): object => ({
+      type: 'object',
+      description: 'x'.repeat(100),
+      properties: Object.fromEntries(
+        Array.from('abcdef', (name) => [name, left ? levels(left - 1) : { type: 'null' }]),
+      ),
+    })
+    const schema = fitted(levels(5))
+    check(schema)
+    expect(schema.properties.a.properties.b.properties.c).toEqual({
+      type: 'object',
+      description: 'x'.repeat(100),
+      properties: {},
     })
   })
 

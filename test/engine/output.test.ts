@@ -299,6 +299,13 @@ describe('a schema is refused', () => {
   })
 })
 
+test('schemas of old drafts are usable: with an id, and escapes that the Unicode mode refuses', () => {
+  const given = { schema: { id: 'https://example.com/day', type: 'string', pattern: '^\\d{4}\\-\\d{2}$' } }
+  expect(NewOutput.safeParse(given).error).toBeUndefined()
+  expect(parseAnswer(given, '"2026-11"')).toEqual({ value: '2026-11', problem: null })
+  expect(parseAnswer(given, '"2026/11"').problem).toContain('must match pattern')
+})
+
 test('a pattern that takes forever fails the check instead of blocking the server', () => {
   const given = { schema: { type: 'string', pattern: '^(a+)+$' } }
   expect(parseAnswer(given, JSON.stringify(`${'a'.repeat(40)}!`)).problem).toContain('too long')
@@ -309,9 +316,10 @@ test('an answer whose check takes too long is not looked for in its parts', () =
   const answer = JSON.stringify(`${'a'.repeat(40)}!`)
   parseAnswer(given, '"a"')
   const { runInNewContext } = vm
-  let checks = 0
+  // A busy machine repeats a check.
+  const checks = new Set<unknown>()
   vm.runInNewContext = (...args) => {
-    checks++
+    checks.add(Object(args[1]).work)
     return runInNewContext(...args)
   }
   syncBuiltinESMExports()
@@ -321,7 +329,7 @@ test('an answer whose check takes too long is not looked for in its parts', () =
     vm.runInNewContext = runInNewContext
     syncBuiltinESMExports()
   }
-  expect(checks).toBe(1)
+  expect(checks.size).toBe(1)
 })
 
 test('an answer that is nested too deep does not fit', async () => {

@@ -1,7 +1,7 @@
 import type { JSONSchema7 } from '@ai-sdk/provider'
 import { isExactNumber } from '../../../lib/exact-json.ts'
 import { cut, percentDecoded } from '../../../lib/text.ts'
-import { type Fields, isObject } from '../../../lib/unknown.ts'
+import { asObject, type Fields, isObject } from '../../../lib/unknown.ts'
 
 /** Property names that every provider accepts. Anthropic rejects others, Gemini dots and `$`. */
 const PROPERTY = /^[A-Za-z0-9_-]{1,64}$/
@@ -14,8 +14,18 @@ const MAX_DESCRIPTION = 1023
 const MAX_DEPTH = 24
 const MAX_NODES = 3_000
 const MAX_SCHEMA = 64 * 1024
-/** Number of times a recursive schema is unrolled; the next smaller one is used if the result is too large. */
-const UNROLLED = [2, 1, 0]
+/**
+ * Attempts to fit a schema: `unrolled` is the number of times that a recursive one is repeated, `depth` that down to
+ * which objects list their properties. The next one is made if the result is too large.
+ */
+const ATTEMPTS = [
+  { unrolled: 2, depth: MAX_DEPTH },
+  { unrolled: 1, depth: MAX_DEPTH },
+  { unrolled: 0, depth: MAX_DEPTH },
+  { unrolled: 0, depth: 6 },
+  { unrolled: 0, depth: 3 },
+  { unrolled: 0, depth: 1 },
+]
 
 /** A location in an input, with the names of its properties for the model and for the tool. */
 type Place = {
@@ -30,7 +40,8 @@ type Place = {
 /** A schema that providers accept, with a function that converts its inputs into the tool's own. */
 export type FittedSchema = { schema: JSONSchema7; restore: (input: unknown) => unknown }
 
-type Context = { root: Fields; unrolled: number; depth: number; refs: readonly string[]; count: { nodes: number } }
+type Limits = (typeof ATTEMPTS)[number]
+type Context = { root: Fields; limits: Limits; depth: number; refs: readonly string[]; count: { nodes: number } }
 
 class TooLarge extends Error {}
 
@@ -51,10 +62,10 @@ export function fitSchema(schema: object): FittedSchema | null {
 }
 
 function fitOnce(root: Fields): FittedSchema | null {
-  for (const unrolled of UNROLLED) {
+  for (const limits of ATTEMPTS) {
     const place = createPlace()
     try {
-      const fitted = fitNode(root, place, { root, unrolled, depth: 0, refs: [], count: { nodes: 0 } }, true)
+      const fitted = fitNode(root, place, { root, limits, depth: 0, refs: [], count: { nodes: 0 } }, true)
       if (!typesOf(fitted).includes('object')) return null
       if (JSON.stringify(fitted).length > MAX_SCHEMA) continue
       const restore = isRenamed(place) ? (input: unknown) => restoreAt(input, place) : (input: unknown) => input
@@ -107,12 +118,14 @@ function fitNode(given: unknown, place: Place, outer: Context, isTop = false): F
   const { node, refs } = flatten(given, outer)
   const context = { ...outer, refs, depth: outer.depth + 1 }
   const branches = [node.anyOf, node.oneOf].flatMap((list) => (Array.isArray(list) ? list : []))
-  const isOfObjects = isTop || isObject(node.properties) || (typesOf(node).join() === 'object' && branches.length > 0)
+  const stated = typesOf(node)
+  const types = isTop ? ['object'] : stated
+  if (isTop && stated.length && !stated.includes('object')) return {}
+  if (types.includes('object') && context.depth > context.limits.depth) return openObject(node)
+  const isOfObjects = isTop || stated.join() === 'object' || (stated.includes('object') && isObject(node.properties))
   if (branches.length && isOfObjects) return fitObject(joinBranches(node, branches, context), place, context, isTop)
   if (branches.length) return fitAlternatives(node, branches, place, context)
-  const types = isTop ? ['object'] : typesOf(node)
-  if (isTop && typesOf(node).length && !typesOf(node).includes('object')) return {}
-  if (types.includes('object') || isObject(node.properties)) return fitObject(node, place, context, isTop)
+  if (types.includes('object')) return fitObject(node, place, context, isTop)
   const values = enumOf(node)
   const type = types.length ? types : values?.every((value) => typeof value === 'string') ? ['string'] : []
   // Providers refuse values of other types.
@@ -126,14 +139,23 @@ function fitNode(given: unknown, place: Place, outer: Context, isTop = false): F
   }
 }
 
+/** Describes an object without its properties. It may also have the other types that the node names, except a list. */
+function openObject(node: Fields): Fields {
+  const types = typesOf(node).filter((type) => type !== 'array')
+  return { type: types.length > 1 ? types : 'object', ...described(node), properties: {} }
+}
+
 function fitAlternatives(node: Fields, branches: unknown[], place: Place, context: Context): Fields {
-  const fitted = branches
-    .map((branch) => fitNode(branch, place, context))
-    .filter((branch) => Object.keys(branch).length)
+  const fitted = branches.map((branch) => fitNode(branch, place, context))
   const [only] = fitted
   if (fitted.length === 1 && only) return { ...only, ...described(node) }
-  return { ...described(node), ...(fitted.length > 1 && { anyOf: fitted }), ...limitsOf({ default: node.default }) }
+  // Beside a branch that admits any value, the others say nothing.
+  return { ...described(node), ...(!fitted.some(isAny) && { anyOf: fitted }), ...limitsOf({ default: node.default }) }
 }
+
+/** Returns whether a fitted schema admits values of each type. */
+const isAny = ({ type, anyOf, enum: values }: Fields): boolean =>
+  type === undefined && anyOf === undefined && values === undefined
 
 function fitObject(node: Fields, place: Place, context: Context, isTop: boolean): Fields {
   // Some servers write the list of required properties among them.
@@ -166,18 +188,23 @@ const renamed = (name: string, description: unknown) => ({
   description: cut(`${name}${typeof description === 'string' ? `: ${description}` : ''}`, MAX_DESCRIPTION),
 })
 
-function additionalOf(node: Fields, place: Place, context: Context): Fields {
-  const { additionalProperties } = node
-  if (typeof additionalProperties === 'boolean') return { additionalProperties }
-  if (!isObject(additionalProperties)) return {}
+/** Returns the schema of properties that are not listed. Providers know no patterns of their names. */
+function additionalOf({ additionalProperties, patternProperties }: Fields, place: Place, context: Context): Fields {
+  const byPattern = Object.values(isObject(patternProperties) ? patternProperties : {})
+  if (typeof additionalProperties === 'boolean' && (additionalProperties || !byPattern.length))
+    return { additionalProperties }
+  const schemas = [...byPattern, ...(isObject(additionalProperties) ? [additionalProperties] : [])]
+  if (!schemas.length || additionalProperties === undefined) return {}
   place.values ??= createPlace()
-  return { additionalProperties: fitNode(additionalProperties, place.values, context) }
+  return { additionalProperties: fitNode(schemas.length > 1 ? { anyOf: schemas } : schemas[0], place.values, context) }
 }
 
-/**
- * Returns the items schema of an array. A missing one is derived from the examples, otherwise it is text, because
- * providers require a type.
- */
+/** Items of any kind, because providers require a type. The first one is for servers that accept no alternatives. */
+const ANY_ITEM = {
+  anyOf: [{ type: 'string' }, { type: 'number' }, { type: 'boolean' }, { type: 'object', properties: {} }],
+}
+
+/** Returns the items schema of an array. A missing one is derived from the examples. */
 function itemsOf(node: Fields, place: Place, context: Context): Fields {
   const { items, prefixItems, examples } = node
   const listed = [prefixItems, items].flatMap((list) => (Array.isArray(list) ? list : []))
@@ -185,13 +212,14 @@ function itemsOf(node: Fields, place: Place, context: Context): Fields {
   const inside = place.items
   const alternatives = [...listed, ...(isObject(items) ? [items] : [])].map((one) => fitNode(one, inside, context))
   const distinct = [...new Map(alternatives.map((one) => [JSON.stringify(one), one])).values()]
-  if (distinct.length > 1) return { anyOf: distinct }
-  if (distinct[0] && Object.keys(distinct[0]).length) return distinct[0]
+  const [only = {}] = distinct
+  if (distinct.length > 1 && !distinct.some(isAny)) return { anyOf: distinct }
+  if (distinct.length === 1 && !isAny(only)) return only
   const example = [node.default, ...(Array.isArray(examples) ? examples : [])].find(
     (one): one is unknown[] => Array.isArray(one) && one.length > 0,
   )
   const kind = typeof example?.[0]
-  return { type: kind === 'number' || kind === 'boolean' ? kind : 'string' }
+  return ['string', 'number', 'boolean'].includes(kind) ? { type: kind } : { ...described(only), ...ANY_ITEM }
 }
 
 /** Returns the property name for the model: its own if providers accept it, otherwise a unique one derived from it. */
@@ -225,16 +253,17 @@ function restoreAt(input: unknown, place: Place | null): unknown {
 }
 
 /** Resolves the references of a node and merges its `allOf`. */
-function flatten(given: Fields, { root, unrolled, refs: outer }: Context): { node: Fields; refs: readonly string[] } {
+function flatten(given: Fields, { root, limits, refs: outer }: Context): { node: Fields; refs: readonly string[] } {
   let node = given
   let refs = outer
   for (let steps = 0; steps < MAX_DEPTH; steps++) {
     const { $ref: ref, allOf, ...rest } = node
     if (typeof ref === 'string') {
-      const isTooDeep = refs.filter((one) => one === ref).length > unrolled
-      const target = isTooDeep ? undefined : targetOf(root, ref)
+      const isTooDeep = refs.filter((one) => one === ref).length > limits.unrolled
+      const target = asObject(targetOf(root, ref))
       refs = [...refs, ref]
-      node = isObject(target) ? join(rest, target) : rest
+      // A node that is repeated too often keeps only its type.
+      node = join(rest, isTooDeep ? { type: target.type } : target)
       if (allOf !== undefined) node = { ...node, allOf: Array.isArray(node.allOf) ? [node.allOf, allOf].flat() : allOf }
       continue
     }
@@ -258,7 +287,8 @@ export type Alternative = { node: Fields; types: ReadonlySet<string> | null }
 
 /** Returns the forms that a node of a schema admits: its alternatives, and itself for the properties and items it states. */
 export function alternativesOf(schema: unknown, root: Fields): Alternative[] {
-  return alternativesIn(schema, { root, unrolled: 0, depth: 0, refs: [], count: { nodes: 0 } })
+  const limits = { unrolled: 0, depth: MAX_DEPTH }
+  return alternativesIn(schema, { root, limits, depth: 0, refs: [], count: { nodes: 0 } })
 }
 
 function alternativesIn(given: unknown, context: Context): Alternative[] {
