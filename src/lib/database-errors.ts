@@ -1,11 +1,14 @@
 /** Prisma's error codes: refused, unreachable, timed out, closed, no connection or transaction available, deadlock. */
 const CODES = new Set(['P1000', 'P1001', 'P1002', 'P1008', 'P1010', 'P1017', 'P2024', 'P2028', 'P2034', 'P2037'])
 
+/** Prisma's kind of a database that cannot be reached, which has no code. */
+const NOT_REACHABLE = 'DatabaseNotReachable'
+
 /** The same in Prisma's adapters, whose errors are not wrapped when a COMMIT fails. */
 const KINDS = new Set([
   'AuthenticationFailed',
   'DatabaseAccessDenied',
-  'DatabaseNotReachable',
+  NOT_REACHABLE,
   'SocketTimeout',
   'ConnectionClosed',
   'TransactionWriteConflict',
@@ -94,6 +97,7 @@ export function isLostConnection(error: unknown): boolean {
 /** A state of the database that its operator has to end. */
 export type Trouble = {
   name:
+    | 'unreachable'
     | 'disk_full'
     | 'disk_error'
     | 'moved'
@@ -122,6 +126,15 @@ const NO_ACCESS = /^(3F000|42501|42P01)$/
 export const lacksAccess = (code: unknown): boolean => NO_ACCESS.test(String(code))
 
 const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
+  [
+    /^DatabaseNotReachable$/,
+    {
+      name: 'unreachable',
+      detail:
+        'The database cannot be reached. Repeat the request in a moment; the operator has to start it, or to look at the ' +
+        'network and at DATABASE_URL.',
+    },
+  ],
   [
     /^(53100|SQLITE_FULL)$/,
     {
@@ -182,7 +195,8 @@ const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
     {
       name: 'no_connections',
       detail:
-        'PostgreSQL has no free connection. The operator has to raise max_connections, or to lower DATABASE_POOL_SIZE.',
+        'PostgreSQL, or its pooler, has no free connection. The operator has to raise max_connections (max_client_conn of ' +
+        'PgBouncer), or to lower DATABASE_POOL_SIZE.',
     },
   ],
   [
@@ -276,11 +290,11 @@ export const troubleOf = (code: string): Trouble | undefined => TROUBLES.find(([
 /** Returns what the operator has to end, if that is why a statement failed. */
 export const troubleIn = (error: unknown): Trouble | undefined => troubleOf(codeIn(error))
 
-/** Returns the database's own code of an error, and Prisma's kind for an encrypted connection that fails without one. */
+/** Returns the database's own code of an error, and Prisma's kind for a connection that fails without one. */
 export function codeIn(error: unknown): string {
   const { originalCode, code, kind, message } = details(error)
   const isTls = kind === TLS_KIND || TLS_MESSAGE.test(String(message))
-  return String(originalCode ?? code ?? (isTls ? TLS_KIND : undefined))
+  return String(originalCode ?? code ?? (isTls ? TLS_KIND : kind === NOT_REACHABLE ? kind : undefined))
 }
 
 /** Returns whether a code of SQLite or PostgreSQL reports a damaged file, page or index. */
@@ -288,8 +302,8 @@ export const isDamage = (code: string): boolean => /^(SQLITE_(CORRUPT|NOTADB).*|
 
 /**
  * Returns the loggable part of an error that comes from the database or from unreadable JSON: its codes and stack
- * locations, which are omitted for a {@link Trouble}. The message may repeat queries or stored data. Returns undefined
- * for any other error.
+ * locations, which are omitted for a {@link Trouble}. The message may repeat queries or stored data, unless there was no
+ * connection. Returns undefined for any other error.
  */
 export function describeDatabaseError(error: unknown): object | undefined {
   let cause = error
@@ -297,7 +311,8 @@ export function describeDatabaseError(error: unknown): object | undefined {
   if (!(cause instanceof Error)) return undefined
   const { code, kind, originalCode } = details(cause)
   const { name: type, message, stack = '' } = cause
-  if (troubleIn(cause)) return { type, code, kind, originalCode }
+  const refusal = kind === NOT_REACHABLE && { message }
+  if (troubleIn(cause)) return { type, code, kind, originalCode, ...refusal }
   const start = stack.indexOf(message)
   return { type, code, kind, originalCode, stack: start < 0 ? '' : stack.slice(start + message.length) }
 }

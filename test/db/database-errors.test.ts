@@ -188,6 +188,22 @@ test('a PostgreSQL whose socket is gone while it restarts counts as unavailabili
   )
 })
 
+test.each([
+  ['Max client connections reached', 'no_connections'],
+  ['The endpoint has been disabled. Enable it and retry.', 'unreachable'],
+])('a pooler that refuses connections with a code of defects counts as unavailability: %s', async (text, trouble) => {
+  await using greeter = await startGreeter(null, [refusal('XX000', text)])
+  const adapter = await postgresqlAdapter(greeter.url, 1)
+  const connected = await adapter.connect()
+  const errors = [
+    await failure(adapter.plain.rows({ sql: 'SELECT 1', args: [] }, false)),
+    await failure(connected.queryRaw({ sql: 'SELECT 1', args: [], argTypes: [] })),
+  ]
+  await connected.dispose()
+  expect(errors.map((error) => toAppError(error).status)).toEqual([503, 503])
+  expect(errors.map((error) => troubleIn(error)?.name)).toEqual([trouble, trouble])
+})
+
 describe('an encrypted connection to PostgreSQL', () => {
   test.each([
     ['certificate of an unknown authority', () => createCertificate('localhost'), 'DEPTH_ZERO_SELF_SIGNED_CERT'],

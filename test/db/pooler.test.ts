@@ -53,6 +53,19 @@ describe.runIf(hasPgbouncer && hasPostgres)('behind PgBouncer', () => {
     expect(server.logs.filter((line) => JSON.parse(line).level >= 50)).toEqual([])
   })
 
+  it('a server makes do with the few connections that a pooler accepts', async () => {
+    await using narrow = await startPgbouncer(database.url, 3)
+    const source = { DATABASE_URL: narrow.by('transaction'), DATABASE_DIRECT_URL: database.url, DATABASE_POOL_SIZE: 10 }
+    const { client, close } = await openDatabase({ DATA_DIR: '', ...source })
+    try {
+      // Longer than the retries of a connection that is lost.
+      const work = () => client.$transaction((tx) => tx.$queryRaw`SELECT pg_sleep(0.1)::text`)
+      await expect(Promise.all(Array.from({ length: 20 }, work))).resolves.toHaveLength(20)
+    } finally {
+      await close()
+    }
+  })
+
   it('a database by session works like PostgreSQL itself', async () => {
     await opened(pooler.by('session'))
   })

@@ -22,8 +22,8 @@ export type Pgbouncer = AsyncDisposable & {
 
 const MODES = ['session', 'transaction', 'statement'] as const
 
-/** Starts PgBouncer on loopback before a database that trusts its user, with few connections. */
-export async function startPgbouncer(url: string): Promise<Pgbouncer> {
+/** Starts PgBouncer on loopback before a database that trusts its user, with few connections, for a number of clients. */
+export async function startPgbouncer(url: string, clients = 100): Promise<Pgbouncer> {
   await using cleanup = new AsyncDisposableStack()
   const folder = cleanup.use(await createFolder())
   const { hostname, port: target, username, pathname } = new URL(url)
@@ -41,6 +41,7 @@ unix_socket_dir =
 auth_type = trust
 auth_file = ${join(folder.path, 'users.txt')}
 default_pool_size = 4
+max_client_conn = ${clients}
 `
   await writeFile(file, ini)
   await writeFile(join(folder.path, 'users.txt'), `"${username}" ""\n`)

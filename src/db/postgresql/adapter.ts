@@ -120,7 +120,9 @@ async function errorTranslator() {
 /** Gives the form of the adapter's errors to a failed connection that Prisma does not know, such as a pool's time-out. */
 function asDriverError(error: unknown): unknown {
   if (error instanceof DriverAdapterError || !(error instanceof Error) || !isUnavailable(error)) return error
-  const { message: originalMessage, code: originalCode } = error as NodeJS.ErrnoException
+  const { message: originalMessage, code, syscall } = error as NodeJS.ErrnoException
+  // As for a host that cannot be reached, whose code Prisma leaves out.
+  const originalCode = syscall ? undefined : code
   const isLate = /time.?out/i.test(originalMessage)
   const kind = isLostConnection(error) ? 'ConnectionClosed' : isLate ? 'SocketTimeout' : 'DatabaseNotReachable'
   return new DriverAdapterError({ kind, originalMessage, ...(originalCode && { originalCode }) })

@@ -1,5 +1,6 @@
+import { DriverAdapterError } from '@prisma/driver-adapter-utils'
 import { Client, type ClientConfig, DatabaseError, Pool, type PoolClient, type PoolConfig } from 'pg'
-import { lacksAccess } from '../../lib/database-errors.ts'
+import { codeIn, isUnavailable, lacksAccess } from '../../lib/database-errors.ts'
 import { choosesHost } from '../../lib/postgres-url.ts'
 import { findWritableHost } from './hosts.ts'
 
@@ -21,7 +22,23 @@ const ENDED = /^(25P0[34]|57P0[45])$/
 const NEXT_TRY = 5_000
 const TRIES = 3
 
-const isFull = (error: unknown): boolean => error instanceof DatabaseError && error.code === '53300'
+/** PostgreSQL's code for a connection too many, and messages of poolers (PgBouncer, Neon, Supavisor) with other codes. */
+const FULL = '53300'
+const FULL_MESSAGE = /max_\w*client_conn|max client|too many (?:clients|connections)/i
+
+const isFull = (error: unknown): boolean =>
+  codeIn(error) === FULL || (error instanceof DatabaseError && FULL_MESSAGE.test(error.message))
+
+/**
+ * Returns the error of a connection that was not opened. Poolers and providers refuse with codes of defects, such as
+ * `XX000` of Supavisor and Neon, but without a connection nothing was asked.
+ */
+function refusalOf(error: unknown): unknown {
+  const originalMessage = error instanceof Error ? error.message : String(error)
+  if (isFull(error))
+    return new DriverAdapterError({ kind: 'TooManyConnections', cause: originalMessage, originalCode: FULL })
+  return isUnavailable(error) ? error : new DriverAdapterError({ kind: 'DatabaseNotReachable', originalMessage })
+}
 
 /** Returns whether an error is a statement's own. After any other, its connection is of no use. */
 export const isOfStatement = (error: unknown): boolean =>
@@ -60,7 +77,7 @@ export function openPool(url: string, options: PoolConfig): Connections {
       try {
         return await pool.connect()
       } catch (error) {
-        if (!isFull(error) || !left || !pool.totalCount) throw error
+        if (!isFull(error) || !left || !pool.totalCount) throw refusalOf(error)
         pool.options.max = Math.max(1, established)
         setTimeout(() => (pool.options.max = max), NEXT_TRY).unref()
       }
