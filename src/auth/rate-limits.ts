@@ -1,6 +1,7 @@
 import type { Logger } from 'pino'
 import { type Db, databaseFile, Prisma } from '../db/client.ts'
 import type { Clock } from '../lib/clock.ts'
+import { watchTask } from '../lib/watch-task.ts'
 import type { Settings } from '../settings.ts'
 import type { Actor } from './actor.ts'
 
@@ -126,11 +127,8 @@ export function createRateLimits(deps: { settings: Settings; db: Db; clock: Cloc
     remaining: Math.max(0, limit - counter.known - counter.unsent - counter.sending),
   })
 
-  const timer = setInterval(
-    () =>
-      void exchange().catch((error) => log.error({ err: error }, 'failed to exchange counts of rate limits, retrying')),
-    EXCHANGE_INTERVAL,
-  )
+  const watch = watchTask((error) => log.error({ err: error }, 'failed to exchange counts of rate limits, retrying'))
+  const timer = setInterval(() => void watch(exchange()), EXCHANGE_INTERVAL)
 
   return {
     async take(name, caller, calls) {

@@ -1,6 +1,7 @@
 import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { chunk } from '../lib/chunk.ts'
+import { watchTask } from '../lib/watch-task.ts'
 import { fire, putBack } from './runs.ts'
 
 /** Polling interval for due missions (ms). */
@@ -87,9 +88,8 @@ export function createScheduler(deps: Deps): Scheduler {
     })
     return ticking
   }
-  const timer = setInterval(() => {
-    tick().catch((error) => log.error({ err: error }, 'failed to read due missions, retrying'))
-  }, INTERVAL)
+  const watch = watchTask((error) => log.error({ err: error }, 'failed to read due missions, retrying'))
+  const timer = setInterval(() => void watch(tick()), INTERVAL)
 
   return {
     tick,

@@ -1,5 +1,6 @@
 import { databaseFile, Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
+import { watchTask } from '../lib/watch-task.ts'
 import { findServices } from '../organizations/service.ts'
 import { publicAddress } from '../settings.ts'
 import { createAttempts } from './attempts.ts'
@@ -125,7 +126,8 @@ export function createDeliverer(deps: Deps, pushBody: PushBody): Deliverer {
     return ticking
   }
 
-  const tickLater = () => tick().catch((error) => log.error({ err: error }, 'failed to look for events, retrying'))
+  const watch = watchTask((error) => log.error({ err: error }, 'failed to look for events, retrying'))
+  const tickLater = () => watch(tick())
 
   function wake(): void {
     if (soon || stopping.signal.aborted) return

@@ -6,6 +6,7 @@ import type { Clock } from '../../lib/clock.ts'
 import { newId } from '../../lib/id.ts'
 import { onceDone } from '../../lib/once.ts'
 import { raceAbort, raceTimeout } from '../../lib/race-abort.ts'
+import { watchTask } from '../../lib/watch-task.ts'
 import type { MediaStorage } from '../../media/storage.ts'
 import type { Pause } from '../../pause.ts'
 import type { Settings } from '../../settings.ts'
@@ -139,12 +140,16 @@ export function createEngine(deps: EngineDeps): Engine {
     notifyRunEnded,
   })
   const { cancelTree, findBusy, stopMarked } = createCancel({ db, bus, claimDeps, live, notifyRunEnded })
+  // Failures are only logged because the sweep and the heartbeat retry the work.
+  const watchMarked = watchTask((error) =>
+    log.error({ err: error }, 'failed to poll for cancelled runs; the sweep will retry'),
+  )
   const followDeps = { db, eventLog, live, notices, stopped: stopped.signal }
 
   const subscriptions = [
     bus.subscribe('provider', asking.knowledge.forget),
     bus.subscribe('cancel', (ids) => {
-      if (!ids) background(stopMarked(), 'failed to poll for cancelled runs')
+      if (!ids) void watchMarked(stopMarked())
       for (const id of ids ?? []) live.cancel(id)
     }),
     bus.subscribe('pending', (ids) => pending.startAnnounced(ids ?? [])),
@@ -170,12 +175,10 @@ export function createEngine(deps: EngineDeps): Engine {
     publishOwnerChanges(execution)
     if (expired.length) bus.publish('approval', expired)
     if (next) pending.startOrAnnounce(next, execution.organizationId)
-    for (const row of abandoned) background(cancelTree(row, execution), 'failed to cancel the delegates of a run')
-  }
-
-  /** Failures are only logged because the sweep and the heartbeat retry the work. */
-  const background = (task: Promise<unknown>, failure: string) => {
-    task.catch((error) => log.error({ err: error }, `${failure}; the sweep will retry`))
+    for (const row of abandoned)
+      cancelTree(row, execution).catch((error) =>
+        log.error({ err: error }, 'failed to cancel the delegates of a run; the sweep will retry'),
+      )
   }
 
   /** Cancels the running and pending runs of a session. */

@@ -3,6 +3,7 @@ import { type Db, databaseFile, Prisma } from '../../../db/client.ts'
 import { analyzeNew } from '../../../db/statistics.ts'
 import { chunk } from '../../../lib/chunk.ts'
 import type { Clock } from '../../../lib/clock.ts'
+import { watchTask } from '../../../lib/watch-task.ts'
 import type { Pause } from '../../../pause.ts'
 import type { Settings } from '../../../settings.ts'
 import type { ExecutionRow } from '../events/events.ts'
@@ -202,9 +203,10 @@ export function createMaintenance(deps: MaintenanceDeps) {
   /** Repeats a task with at most `atOnce` concurrent executions. Logs failures and tries again. */
   function every(interval: number, action: string, task: () => Promise<void>, atOnce = 1): void {
     let busy = 0
+    // After the stop, the database may be closed, and other servers do the rest.
+    const watch = watchTask((error) => stopped || log.error({ err: error }, `failed to ${action}, retrying`))
     const run = async () => {
-      // After the stop, the database may be closed, and other servers do the rest.
-      await task().catch((error) => stopped || log.error({ err: error }, `failed to ${action}, retrying`))
+      await watch(task())
       busy--
     }
     const timer = setInterval(() => {

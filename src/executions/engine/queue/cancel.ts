@@ -73,6 +73,13 @@ export function createCancel({ db, bus, claimDeps, live, notifyRunEnded }: Cance
     }
   }
 
+  let looking: Promise<void> | null = null
+
+  async function stopMarked(): Promise<void> {
+    const where = { terminalSeq: null, status: 'running' as const, leaseOwner: claimDeps.owner, wantsCancel: true }
+    for (const { id } of await db.execution.findMany({ where, select: { id: true } })) live.stop(id, 'cancelled')
+  }
+
   return {
     cancelTree,
 
@@ -89,10 +96,15 @@ export function createCancel({ db, bus, claimDeps, live, notifyRunEnded }: Cance
       return busy
     },
 
-    /** Stops local runs that were marked while no notifications arrived. */
-    async stopMarked(): Promise<void> {
-      const where = { terminalSeq: null, status: 'running' as const, leaseOwner: claimDeps.owner, wantsCancel: true }
-      for (const { id } of await db.execution.findMany({ where, select: { id: true } })) live.stop(id, 'cancelled')
+    /**
+     * Stops local runs that were marked while no notifications arrived. Calls share a look that is in progress, so that
+     * they do not pile up while the database is silent.
+     */
+    stopMarked(): Promise<void> {
+      looking ??= stopMarked().finally(() => {
+        looking = null
+      })
+      return looking
     },
   }
 }

@@ -1,6 +1,7 @@
 import type { Logger } from 'pino'
 import type { Bus } from '../../../bus/index.ts'
 import type { Db } from '../../../db/client.ts'
+import { watchTask } from '../../../lib/watch-task.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import { BEGIN, loadCheckpoint } from '../run/checkpoint.ts'
 import { failedWith } from '../run/failures.ts'
@@ -70,9 +71,9 @@ export function createPending(deps: PendingDeps) {
   }
 
   /** Failures are only logged because the sweep repeats the work. */
-  function background(task: Promise<unknown>): void {
-    task.catch((error) => log.error({ err: error }, 'failed to start a pending run; the sweep will retry'))
-  }
+  const background = watchTask((error) =>
+    log.error({ err: error }, 'failed to start a pending run; the sweep will retry'),
+  )
 
   return {
     isFull: capacity.isFull,
@@ -82,7 +83,7 @@ export function createPending(deps: PendingDeps) {
 
     /** Starts a pending run here if there is capacity, otherwise announces it to all processes. */
     startOrAnnounce(id: string, organizationId: string): void {
-      if (mayStart() && capacity.hasCapacity(organizationId)) background(start(id))
+      if (mayStart() && capacity.hasCapacity(organizationId)) void background(start(id))
       else bus.publish('pending', [organizationId])
     },
 
@@ -90,12 +91,12 @@ export function createPending(deps: PendingDeps) {
     startAnnounced(organizationIds: readonly string[]): void {
       if (!mayStart()) return
       for (const organizationId of organizationIds) capacity.wait(organizationId)
-      background(capacity.fill())
+      void background(capacity.fill())
     },
 
     /** Starts runs that wait for the slot of a run that has left this process. */
     useFreeSlot(): void {
-      if (capacity.isWanted()) background(capacity.fill())
+      if (capacity.isWanted()) void background(capacity.fill())
     },
   }
 }
