@@ -178,7 +178,10 @@ describe('a response', () => {
     const first = await create({ input: 'First', conversation: name })
     await create({ input: 'Second', conversation: { id: name } })
     expect(asked()?.slice(1)).toEqual(['user: First', 'assistant: One.', 'user: Second'])
-    await create({ input: 'Third', conversation: first.conversation?.id })
+    // Clients tell it from the id of a response by its prefix.
+    const id = first.conversation?.id
+    expect(id).toMatch(/^conv_\w{31}$/)
+    await create({ input: 'Third', conversation: id })
     expect(asked()?.slice(-1)).toEqual(['user: Third'])
     expect(asked()).toHaveLength(6)
   })

@@ -6,6 +6,15 @@ import type { Item } from './items.ts'
 /** A response: a run, from the event after a number on, up to its end or to calls that its client has to make. */
 export type ResponseRef = { row: ExecutionRow; after: number }
 
+/**
+ * Returns the id of a conversation for the one of its session. Microsoft's Agent Framework and .NET libraries send ids
+ * without this prefix as `previous_response_id`.
+ */
+const toConversationId = (sessionId: string): string => `conv_${sessionId}`
+
+/** Returns the id of the session that a conversation's id may have. */
+export const readConversationId = (id: string): string => id.replace(/^conv_/, '')
+
 /** Returns the id of a response. Results of the client's tools continue the run in a response of its own. */
 export const toResponseId = ({ row, after }: ResponseRef): string => `resp_${row.id}${after ? `_${after}` : ''}`
 
@@ -108,6 +117,6 @@ export function toResponse(ref: ResponseRef, output: readonly Item[], state: Sta
     metadata,
     safety_identifier: null,
     prompt_cache_key: null,
-    conversation: { id: row.sessionId },
+    conversation: { id: toConversationId(row.sessionId) },
   }
 }

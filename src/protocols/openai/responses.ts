@@ -29,7 +29,15 @@ import type { Asking } from './door.ts'
 import { previousNotFound, toErrorEvent, toOpenAIError } from './errors.ts'
 import { type Item, isOwn } from './items.ts'
 import { checkName, conversationName } from './names.ts'
-import { type Echo, echoOf, type ResponseRef, readResponseId, type toResponse, toResponseId } from './response.ts'
+import {
+  type Echo,
+  echoOf,
+  type ResponseRef,
+  readConversationId,
+  readResponseId,
+  type toResponse,
+  toResponseId,
+} from './response.ts'
 import { followResponse, type ResponseEvent, readResponse } from './response-stream.ts'
 import { allowedBy, demandOf, outputOf, readSettings, refuseLogprobs, SETTINGS } from './settings.ts'
 
@@ -164,7 +172,7 @@ async function askedBy(
     throw badRequest('Invalid value for field: conversation. Expected none beside previous_response_id', { detail })
   }
   const behind = previousResponseId === null ? null : await findPrevious(actor, deps, previousResponseId, agent)
-  const sessionId = conversation ? await findSessionId(actor, deps, agent, conversation) : null
+  const sessionId = conversation ? await findSessionId(actor, deps, agent, readConversationId(conversation)) : null
   const name = conversation ? checkName(conversation, 'conversation') : conversationName(req)
   const echo: Echo = {
     model: body.model,
