@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { type Guard, openNetwork } from '../src/lib/net/network.ts'
 import { createProxyFor, type ProxySettings } from '../src/lib/net/proxies.ts'
 import { createSafeFetch } from '../src/lib/net/safe-fetch.ts'
-import { createCertificate } from './support/certificate.ts'
+import { createCertificate, createIssuedCertificate } from './support/certificate.ts'
 import { startHttpProxy } from './support/http-proxy.ts'
 import { listen } from './support/listen.ts'
 import { startModelServer } from './support/model-server.ts'
@@ -37,8 +37,8 @@ describe('the proxy of an address', () => {
 })
 
 /** Starts an HTTPS server with its own certificate for `secure.example`. */
-async function startSecureServer() {
-  const server = createServer(createCertificate('secure.example'), (_, response) => response.end('Hello'))
+async function startSecureServer(certificate = createCertificate('secure.example')) {
+  const server = createServer(certificate, (_, response) => response.end('Hello'))
   const port = await listen(server)
   return {
     port,
@@ -68,8 +68,11 @@ describe('a request through a proxy', () => {
     await network.close()
   })
 
-  it('uses a tunnel to a server with TLS, whose certificate is checked', async () => {
-    await using server = await startSecureServer()
+  it.each([
+    ['is its own', createCertificate],
+    ['is of an unknown authority', createIssuedCertificate],
+  ])('uses a tunnel to a server with TLS, whose certificate %s: it is checked', async (_, certify) => {
+    await using server = await startSecureServer(certify('secure.example'))
     await using proxy = await startHttpProxy()
     const network = openNetwork({ proxyFor: () => proxy.url })
     const { message } = await causeOf(network.fetch(server.url))

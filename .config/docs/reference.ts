@@ -72,6 +72,7 @@ In a shell, put single quotes around a value with blanks, quotes or brackets:
 | Variable | Description |
 | --- | --- |
 | \`NODE_EXTRA_CA_CERTS\` | File of certificates (PEM) that Node trusts beside the public ones. |
+| \`NODE_USE_SYSTEM_CA\` | \`1\`: Node also trusts the certificates that the operating system trusts. |
 | \`OTEL_SERVICE_NAME\` | Name of the service in traces (default \`muster\`). |
 | \`OTEL_EXPORTER_OTLP_HEADERS\` | Headers for the collector: \`name=value\`, separated by commas. |
 | \`GIT_SSL_CAINFO\`, \`SSL_CERT_FILE\`, \`SSL_CERT_DIR\` | Certificates that git trusts when the server clones a repository into a space. |`,

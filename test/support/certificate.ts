@@ -18,17 +18,24 @@ const DAY = 24 * 60 * 60 * 1000
 
 /** Creates a key and a self-signed certificate in PEM for these DNS names and 127.0.0.1, valid for a day. */
 export function createCertificate(...names: string[]): { key: string; cert: string } {
+  return create('Muster tests', names)
+}
+
+/** Creates a certificate of an authority that nobody has, as a company's proxy that opens TLS sends it. */
+export const createIssuedCertificate = (...names: string[]) => create('An authority', names)
+
+function create(issuer: string, names: readonly string[]): { key: string; cert: string } {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
-  const subject = sequence(der(0x31, sequence(oid('550403'), der(0x0c, Buffer.from('Muster tests')))))
+  const nameOf = (name: string) => sequence(der(0x31, sequence(oid('550403'), der(0x0c, Buffer.from(name)))))
   const alternatives = [...names.map((name) => der(0x82, Buffer.from(name))), der(0x87, Buffer.from([127, 0, 0, 1]))]
   const isAuthority = sequence(oid('551d13'), der(0x04, sequence(der(0x01, bytes('ff')))))
   const content = sequence(
     der(0xa0, der(0x02, bytes('02'))),
     der(0x02, Buffer.concat([bytes('01'), randomBytes(8)])),
     ECDSA_WITH_SHA256,
-    subject,
+    nameOf(issuer),
     sequence(time(new Date(Date.now() - DAY)), time(new Date(Date.now() + DAY))),
-    subject,
+    nameOf('Muster tests'),
     publicKey.export({ type: 'spki', format: 'der' }),
     der(0xa3, sequence(isAuthority, sequence(oid('551d11'), der(0x04, sequence(...alternatives))))),
   )

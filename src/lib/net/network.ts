@@ -157,7 +157,7 @@ function viaProxy(name: string, cause: Error): Error {
 }
 
 /** Codes of OpenSSL and Node for a certificate that is untrusted, expired or for another name. */
-const CERTIFICATE = /CERT|ISSUER|SELF_SIGNED|ERR_TLS/
+const CERTIFICATE = /CERT|ISSUER|SELF_SIGNED|LEAF_SIGNATURE|INVALID_CA|INVALID_PURPOSE|HOSTNAME_MISMATCH|ERR_TLS/
 
 const isCertificates = (error: Error) => CERTIFICATE.test((error as NodeJS.ErrnoException).code ?? '')
 

@@ -41,7 +41,8 @@ export function checkQuestion(question: string | null, field: string): string {
     const detail = 'The agent answers the last message: it needs the role user.'
     throw invalidField(field, 'a message of the user at the end', detail)
   }
-  if (!question.trim()) throw badRequest(`Missing required field: ${field}`, { detail: 'The last message is empty.' })
+  if (!question.trim())
+    throw badRequest(`Missing required field: ${field}`, { detail: 'The last message is empty: write a text.' })
   if (question.length > MAX_MESSAGE) {
     const detail = `It has ${question.length}. Shorten it, or attach the text as a file.`
     throw invalidField(field, `a last message of at most ${MAX_MESSAGE} characters`, detail)
