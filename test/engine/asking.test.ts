@@ -118,6 +118,18 @@ describe('the engine', () => {
     expect((await lab.row(row.id)).status).toBe('cancelled')
   })
 
+  test.each([{ provider_specific_fields: { thought_signature: 'SIG' } }, { id: 'call_1__thought__SIG' }])(
+    'returns the signature of a call in the field that LiteLLM reads: %o',
+    async (fields) => {
+      const made = { index: 0, id: 'call_1', function: { name: 'current_time', arguments: '{}' }, ...fields }
+      const choices = [{ index: 0, delta: { tool_calls: [made] }, finish_reason: 'tool_calls' }]
+      lab.model.script({ tokens: [event({ choices })], end: 'cut' }, { tokens: 'It is late.' })
+      const { requests } = await run({}, { allowedTools: ['current_time'] })
+      const returned = requests[1]!.messages.find(({ tool_calls }) => tool_calls)?.tool_calls
+      expect(returned).toMatchObject([{ provider_specific_fields: { thought_signature: 'SIG' } }])
+    },
+  )
+
   test('takes over a run that was waiting for a retry when its process ended', async () => {
     await using own = await startLab({ MODEL_RETRIES: '2', DRAIN_TIMEOUT: '60' })
     own.model.script(busy(429, { 'retry-after': '60' }))

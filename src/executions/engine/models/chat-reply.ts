@@ -284,8 +284,12 @@ export function readChunk(reply: ChatReply, given: Fields, event: string | undef
 }
 
 function endCalls(reply: ChatReply, parts: Part[]): void {
-  for (const { id, name, input, extra, signature } of reply.calls?.end() ?? []) {
-    const extras = { ...(signature && { thoughtSignature: signature }), ...(extra && { extraContent: extra }) }
+  for (const { id, name, input, extra, signature, specific } of reply.calls?.end() ?? []) {
+    const extras = {
+      ...(signature && { thoughtSignature: signature }),
+      ...(extra && { extraContent: extra }),
+      ...(specific && { specificFields: { thought_signature: specific } }),
+    }
     parts.push({
       type: 'tool-call',
       toolCallId: id,

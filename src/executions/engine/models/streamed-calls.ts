@@ -30,10 +30,12 @@ type StreamedCall = {
   value: { of: Fields | undefined } | null
   extra: Fields | null
   signature: string
+  /** The signature where LiteLLM states it, which expects it back there. */
+  specific: string
 }
 
 /** A complete tool call. */
-export type WholeCall = { id: string; name: string; input: string; extra: Fields | null; signature: string }
+export type WholeCall = Pick<StreamedCall, 'id' | 'name' | 'input' | 'extra' | 'signature' | 'specific'>
 
 /**
  * Relation of a piece to the call that it may continue: it `continues` its input, `replaces` an empty input, `repeats`
@@ -41,7 +43,7 @@ export type WholeCall = { id: string; name: string; input: string; extra: Fields
  */
 type Relation = 'continues' | 'replaces' | 'repeats' | 'begins'
 
-type Piece = { id: string; index: number | undefined; name: string; input: string; extra: unknown; signature: string }
+type Piece = Pick<StreamedCall, 'id' | 'index' | 'name' | 'input' | 'signature' | 'specific'> & { extra: unknown }
 
 /**
  * Assembles the tool calls of a reply from incomplete pieces. A new id or name begins a new call, and an id takes
@@ -76,6 +78,7 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
       value: null,
       extra: null,
       signature: '',
+      specific: '',
     }
     if (calls.push(call) > MAX_CALLS) throw new ModelError(`The model makes more than ${MAX_CALLS} calls at once`)
     return call
@@ -139,13 +142,14 @@ export function createStreamedCalls(tools: ReadonlySet<string>): StreamedCalls {
       return calls.length
     },
     end: () =>
-      calls.filter(isCall).flatMap(({ id, name, extra, signature, ...call }) =>
+      calls.filter(isCall).flatMap(({ id, name, extra, signature, specific, ...call }) =>
         inputsOf(settledInput(call)).map((one, place) => ({
           id: place ? newId() : id,
           name,
           input: one,
           extra,
           signature,
+          specific,
         })),
       ),
   }
@@ -159,7 +163,7 @@ function restart(call: StreamedCall): void {
 }
 
 /** Adds the fields of a piece that its call does not have yet. */
-function complete(call: StreamedCall, { id, index, extra, signature }: Piece): void {
+function complete(call: StreamedCall, { id, index, extra, signature, specific }: Piece): void {
   if (id && !call.hasId) {
     call.id = id
     call.hasId = true
@@ -167,6 +171,7 @@ function complete(call: StreamedCall, { id, index, extra, signature }: Piece): v
   call.index ??= index
   call.extra ??= isObject(extra) ? extra : null
   call.signature ||= signature
+  call.specific ||= specific
 }
 
 /** Adds a piece to the input of a call. */
@@ -223,7 +228,9 @@ function readPiece(delta: Fields): Piece {
   const { index, id, extra_content: extra } = delta
   const { name, arguments: given, thought_signature, ...others } = asObject(delta.function ?? delta)
   const input = given ?? [others.parameters, others.input, others.args].find(isObject)
-  const specific = asObject(delta.provider_specific_fields).thought_signature
+  // LiteLLM, which also writes the signature behind the id for clients that keep nothing else.
+  const fields = asObject(delta.provider_specific_fields ?? others.provider_specific_fields)
+  const specific = asText(fields.thought_signature) || (/__thought__(.+)$/s.exec(asText(id))?.[1] ?? '')
   return {
     id: typeof id === 'number' ? String(id) : asText(id),
     index: typeof index === 'number' ? index : /^\d+$/.test(asText(index)) ? Number(index) : undefined,
@@ -231,7 +238,7 @@ function readPiece(delta: Fields): Piece {
     // Some servers send the input as an object instead of JSON text.
     input: typeof input === 'string' ? input : input === undefined || input === null ? '' : JSON.stringify(input),
     extra,
-    signature:
-      asText(asObject(asObject(extra).google).thought_signature) || asText(thought_signature) || asText(specific),
+    signature: asText(asObject(asObject(extra).google).thought_signature) || asText(thought_signature) || specific,
+    specific,
   }
 }

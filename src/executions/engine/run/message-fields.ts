@@ -39,7 +39,7 @@ function withFieldsOf(message: Answer, key: string, given: Fields, isInline: boo
       const isText = isInline && mine.field === 'content' && !contentParts(mine).length
       return isText ? [{ type: 'text', text: `<think>${part.text}</think>\n\n` }] : []
     }
-    return [part.type === 'tool-call' && mine.extraContent ? withExtra(part, key, mine) : part]
+    return [part.type === 'tool-call' && (mine.extraContent || mine.specificFields) ? withExtra(part, key, mine) : part]
   })
   const extra = kept.findLast(({ part, mine }) => part.type === 'text' && mine.extraContent)?.mine.extraContent
   const fields = {
@@ -84,10 +84,14 @@ const asRows = (value: unknown): unknown[] => (Array.isArray(value) ? value : []
 
 const contentParts = (mine: Fields): unknown[] => asRows(mine[CONTENT_PARTS])
 
-const withExtra = (part: CallPart, key: string, { extraContent, ...rest }: Fields): CallPart => ({
+/** Gives a call the fields that its server (Gemini, LiteLLM) expects back. */
+const withExtra = (part: CallPart, key: string, { extraContent, specificFields, ...rest }: Fields): CallPart => ({
   ...part,
   providerOptions: {
     [key]: rest as SharedV4ProviderOptions[string],
-    openaiCompatible: { extra_content: extraContent } as SharedV4ProviderOptions[string],
+    openaiCompatible: {
+      ...(extraContent !== undefined && { extra_content: extraContent }),
+      ...(specificFields !== undefined && { provider_specific_fields: specificFields }),
+    } as SharedV4ProviderOptions[string],
   },
 })
