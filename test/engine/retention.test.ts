@@ -1,7 +1,9 @@
 import { setImmediate } from 'node:timers/promises'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { Prisma } from '../../src/db/client.ts'
 import { createCompaction } from '../../src/executions/engine/events/compaction.ts'
 import type { ExecutionEvent } from '../../src/executions/engine/events/events.ts'
+import { LIFETIME } from '../../src/idempotency.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { openStream } from '../support/sse.ts'
@@ -74,6 +76,55 @@ test('one pass under a clock years ahead removes a tenth of the events, with a l
   await expect.poll(() => lab.db.executionEvent.count({ where })).toBe(before - Math.ceil(before / 10))
   lab.clock.advance(-400 * DAY)
   expect(lines.join()).toContain('EVENT_RETENTION_DAYS: check the clock')
+})
+
+test('sign-ins, links, limits and the like are removed once they have ended, and not before', async () => {
+  await using lab = await startLab({ AUDIT_RETENTION_DAYS: '10' })
+  const { db, clock, server } = lab
+  const { organizationId, userId, tokenId } = await server.member({ organization: 'Acme' })
+  const createdAt = clock.now()
+  const mcp = { id: 'm', organizationId, ownerId: userId, mcpType: 'm', name: 'm', url: 'https://x.example/' }
+  const empty = { transport: 'sse', headers: {}, permissions: [] }
+  await db.mcpServer.create({ data: { ...mcp, ...empty, createdAt, updatedAt: createdAt } })
+  const session = { userId, method: 'password' as const, createdAt, lastSeenAt: createdAt }
+  const invitation = { organizationId, role: 'member' as const, mailOnly: false, createdBy: userId, createdAt }
+  const signIn = { organizationId, mcpId: 'm', userId, url: 'x', sealed: new Uint8Array(1), createdAt }
+  /** Creates a row, by the table and the column of its name. */
+  const make: Record<string, (name: string, end: Date) => Promise<unknown>> = {
+    'Invitation email': (id, expiresAt) =>
+      db.invitation.create({ data: { id, email: id, digest: id, ...invitation, expiresAt } }),
+    'FormerSlug slug': (slug, endsAt) => db.formerSlug.create({ data: { slug, organizationId, endsAt } }),
+    'RateWindow key': (key, endsAt) => db.rateWindow.create({ data: { key, startsAt: createdAt, endsAt, count: 1 } }),
+    'BrowserSession id': (id, expiresAt) =>
+      db.browserSession.create({ data: { id, digest: id, ...session, expiresAt } }),
+    'OneTimeLink id': (id, expiresAt) =>
+      db.oneTimeLink.create({ data: { id, userId, digest: id, purpose: 'sign_in', createdAt, expiresAt } }),
+    'McpSignIn id': (id, expiresAt) => db.mcpSignIn.create({ data: { id, ...signIn, expiresAt } }),
+    'SignInLimit key': (key, expiresAt) => db.signInLimit.create({ data: { key, times: [], expiresAt } }),
+    'IdempotencyRecord id': (id, end) =>
+      db.idempotencyRecord.create({
+        data: { id, organizationId, inputDigest: id, createdAt: new Date(end.getTime() - LIFETIME) },
+      }),
+    // Stored as long after its last use as audit events.
+    'TokenAddress network': (network, end) =>
+      db.tokenAddress.create({ data: { tokenId, network, seenAt: new Date(end.getTime() - 10 * DAY) } }),
+  }
+  for (const each of Object.values(make)) {
+    await each('old', new Date(createdAt.getTime() + MINUTE - 1))
+    await each('new', new Date(createdAt.getTime() + DAY))
+  }
+  clock.advance(MINUTE)
+  const left = (name: string): Promise<object[]> => {
+    const [table, column] = name.split(' ').map((part) => Prisma.raw(`"${part}"`))
+    return db.$queryRaw(Prisma.sql`SELECT ${column} AS "name" FROM ${table} WHERE ${column} IN ('old', 'new')`)
+  }
+  const allLeft = () => Promise.all(Object.keys(make).map(left))
+  const remains = async () => {
+    vi.advanceTimersByTime(MINUTE)
+    return (await allLeft()).flat().length
+  }
+  await expect.poll(remains, { interval: 10 }).toBe(Object.keys(make).length)
+  expect(await allLeft()).toEqual(Object.keys(make).map(() => [{ name: 'new' }]))
 })
 
 test('other writes get their turn between the batches', async () => {

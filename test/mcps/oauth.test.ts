@@ -159,9 +159,11 @@ describe('a sign-in', () => {
     const { url } = (await call(ann, 'POST', `/mcps/${id}/connect`)).body
     expect((await visit(url)).pathname).toBe('/app/sign-in')
     expect(outcome(await visit(url, other.headers))[1]).toBe('other_user')
-    const asked = await visit(url, own.headers)
+    const opened = await Promise.all([visit(url, own.headers), visit(url, own.headers)])
+    const [asked, ...more] = opened.toSorted((page) => (page.searchParams.has('state') ? -1 : 1))
+    expect(more.map((page) => outcome(page)[1])).toEqual(['expired'])
     expect(outcome(await visit(url, own.headers))[1]).toBe('expired')
-    const back = await visit(asked)
+    const back = await visit(asked!)
     expect(outcome(await visit(back, other.headers))[1]).toBe('other_user')
     expect(outcome(await visit(back, second.headers))[1]).toBe('other_user')
     expect(outcome(await visit(back))[1]).toBe('other_user')
@@ -632,6 +634,31 @@ describe('the tokens', () => {
     expect(late).toMatchObject({ status: 502, body: { detail: expect.stringContaining('does not answer in time') } })
     answer()
     await expect.poll(async () => (await tools(id)).status).toBe(200)
+  })
+
+  it('are revoked after a refresh during which their user disconnects', async () => {
+    const id = await createMcp()
+    oauth.expiresIn = 1
+    await connect(id)
+    oauth.expiresIn = 3600
+    const [isAsked, mayAnswer] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+    // The new tokens are given out, and arrive later.
+    oauth.broken['/token'] = (req, res) => {
+      const end = res.end.bind(res)
+      res.end = (text: unknown) => {
+        isAsked.resolve()
+        void mayAnswer.promise.then(() => end(text))
+        return res
+      }
+      return oauth.token(req, res)
+    }
+    const listed = tools(id)
+    await isAsked.promise
+    expect((await call(ann, 'DELETE', `/mcps/${id}/connection`)).status).toBe(200)
+    mayAnswer.resolve()
+    expect((await listed).status).toBe(409)
+    const [latest, token] = [...oauth.refresh].at(-1)!
+    expect([token.isRevoked, oauth.revoked.at(-1)]).toEqual([true, latest])
   })
 
   it('are stored before a server stops, although the run that needed them has ended', async () => {
