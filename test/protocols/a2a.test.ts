@@ -425,6 +425,28 @@ describe('the card', () => {
     })
   })
 
+  it.each([
+    ['Java', { 'User-Agent': 'Java-http-client/21.0.1' }, { schemes: { bearer: {} } }, ['httpAuthSecurityScheme']],
+    ['1.0', { 'A2A-Version': '1.0' }, { schemes: { bearer: {} } }, ['httpAuthSecurityScheme']],
+    [
+      'Java that names version 0.3',
+      { 'User-Agent': 'Java-http-client/21.0.1', 'A2A-Version': '0.3' },
+      { schemes: { bearer: {} } },
+      ['httpAuthSecurityScheme', 'scheme', 'type'],
+    ],
+    [
+      'Go',
+      { 'User-Agent': 'Go-http-client/1.1' },
+      { schemes: { bearer: null } },
+      ['httpAuthSecurityScheme', 'scheme', 'type'],
+    ],
+  ])('has the security in the form that the library of %s reads', async (_, headers, requirement, keys) => {
+    const path = `/a2a/agents/${agent}/.well-known/agent-card.json`
+    const { body } = await request(server, 'GET', path, { token: ann.token, headers })
+    expect(body.securityRequirements).toEqual([requirement])
+    expect(Object.keys(body.securitySchemes.bearer).sort()).toEqual(keys)
+  })
+
   it('is there without a token for public agents only', async () => {
     const visible = await create({ visibility: 'public' })
     expect((await card(visible, null)).status).toBe(200)

@@ -47,7 +47,8 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
     const isOpen = deps.settings.PUBLIC_DIRECTORY && req.headers.authorization === undefined
     const listed = isOpen && (await findCached(deps, wanted, { visibility: 'public', archivedAt: null }))
     const agent = listed || (await findAgent(await enter(context, req, place), deps, wanted))
-    return sendJson(res, 200, toJson(cardOf(deps.settings, agent)))
+    res.appendHeader('Vary', 'User-Agent, A2A-Version')
+    return sendJson(res, 200, toJson(cardOf(deps.settings, agent), req.headers))
   }
   const actor = await enter(context, req, place)
   const agent = await findAgent(actor, deps, wanted)
