@@ -148,6 +148,8 @@ if (process.argv.length > 2) {
 }
 const folder = mkdtempSync(join(tmpdir(), 'muster-demo-'))
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }))
+// A pager or `head` has read enough.
+stdout.on('error', () => process.exit())
 process.on('SIGINT', () => process.exit(130)).on('SIGTERM', () => process.exit(143))
 try {
   await tour(folder)

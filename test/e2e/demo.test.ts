@@ -1,4 +1,7 @@
+import { execFile } from 'node:child_process'
 import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { createFolder } from '../support/folder.ts'
 import { startModelServer } from '../support/model-server.ts'
@@ -53,6 +56,16 @@ test('a failing demo prints the reason, exits with 1, and cleans up', async () =
     1,
     expect.stringMatching(/^\s+The demo failed\. Chat execution failed: .*No such key.*\n$/),
   ])
+  expect(await readdir(folder.path)).toEqual([])
+})
+
+test.skipIf(process.platform === 'win32')('a demo whose reader has gone ends, and cleans up', async () => {
+  await using folder = await createFolder()
+  const demo = join(import.meta.dirname, '..', '..', 'src', 'demo.ts')
+  const { stderr } = await promisify(execFile)('sh', ['-c', `"${process.execPath}" "${demo}" | true`], {
+    env: { PATH: process.env.PATH, TMPDIR: folder.path },
+  })
+  expect(stderr).toBe('')
   expect(await readdir(folder.path)).toEqual([])
 })
 
