@@ -89,6 +89,15 @@ const BLOCKED = anyOf(
 )
 
 /**
+ * Wordings for a model that a valid key may not use: LiteLLM, Groq, Bedrock, GitHub and OpenAI, One API. Their status is
+ * that of a wrong key.
+ */
+const MODEL_DENIED = anyOf(
+  /not allowed to access (?:this |the )?model|model_access_denied|model_permission_blocked/,
+  /(?:\bno|not have|n't have) access to (?:this |the )?model|无权访问模型/,
+)
+
+/**
  * Patterns for the provider's code and message, in the wordings of all providers and gateways. The first match
  * determines the kind.
  */
@@ -164,6 +173,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       /model_not_(?:available|supported)|\bmodel '[^']{1,80}' is not supported|'[^']{1,80}' model is not supported/,
       /not found the model|model identifier is invalid|model version has reached the end|no model named/,
       /模型.{0,80}不存在/,
+      MODEL_DENIED,
       // Anthropic.
       /\bmodel: input should be|\bnot_found_error HTTP 404: model: \S/,
     ),
@@ -279,6 +289,7 @@ function certainKind(status: number, worded: FailureKind | undefined, text: stri
   if (strict) return strict
   if (worded === 'context_too_long' || worded === 'quota') return worded
   if (worded === 'content_filter' && (!isServerFault(status) || BLOCKED.test(text))) return worded
+  if (worded === 'unknown_model' && MODEL_DENIED.test(text)) return worded
   // Some answer 403 for a model that they do not have (OpenAI, SiliconFlow), others to hide whether there is one.
   if (status === 403 && worded === 'unknown_model' && !/permission|denied/i.test(text)) return worded
   return OF_STATUS.get(status)
