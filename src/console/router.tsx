@@ -11,6 +11,7 @@ import {
 import { BASE } from './api.ts'
 import { buttonClass } from './components/button.tsx'
 import { Empty, Problem } from './components/page.tsx'
+import { forgetReplaced } from './components/scroll-place.ts'
 import { ChatPage } from './features/chat/chat-page.tsx'
 import { NewChat } from './features/chat/new-chat.tsx'
 import { loadPage } from './lib/pages.ts'
@@ -175,6 +176,8 @@ export const router = createRouter({
     return parameters.length ? `?${new URLSearchParams(parameters)}` : ''
   },
 })
+
+forgetReplaced(router.history)
 
 declare module '@tanstack/react-router' {
   interface Register {

@@ -6,6 +6,7 @@ import { announce } from '../lib/announce.ts'
 import { cn } from '../lib/class-names.ts'
 import { texts } from '../texts.ts'
 import { Button } from './button.tsx'
+import { useScrollPlace } from './scroll-place.ts'
 
 /** Sets the title of the browser's tab, with the number of waiting approvals. Screen readers announce each new one. */
 export function useTitle(title: string): void {
@@ -21,8 +22,10 @@ type PageProps = { title: string; actions?: ReactNode; children: ReactNode; wide
 /** A page with a heading, its actions, and scrolling content. */
 export function Page({ title, actions, children, wide, lead }: PageProps) {
   useTitle(title)
+  const box = useRef<HTMLDivElement>(null)
+  useScrollPlace(box)
   return (
-    <div className="h-full overflow-y-auto">
+    <div ref={box} className="h-full overflow-y-auto">
       <div className={cn('mx-auto px-4 pt-5 pb-16 sm:px-6', wide ? 'max-w-[90rem]' : 'max-w-5xl')}>
         <header className="mb-4 flex flex-wrap items-center justify-between gap-x-4 gap-y-2">
           <div className="min-w-0">

@@ -1,10 +1,12 @@
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { SquarePen } from 'lucide-react'
+import { useRef } from 'react'
 import type { Output } from '../../api.ts'
 import { buttonClass } from '../../components/button.tsx'
 import { More } from '../../components/more.tsx'
 import { Choice, Loaded } from '../../components/page.tsx'
+import { useScrollPlace } from '../../components/scroll-place.ts'
 import { SearchField, useSearching } from '../../components/search.tsx'
 import { Ago } from '../../components/time.tsx'
 import { cn } from '../../lib/class-names.ts'
@@ -39,6 +41,9 @@ function useList(current: string | undefined): List {
   return chat.data?.chat.missionTitle === undefined ? 'chats' : 'missions'
 }
 
+/** The name of the list, which several pages have. */
+const CHATS = 'chats'
+
 /** The chats, newest first. On narrow screens it is a separate page. */
 export function ChatList({ current, isWholePage }: { current?: string; isWholePage?: boolean }) {
   const list = useList(current)
@@ -49,8 +54,11 @@ export function ChatList({ current, isWholePage }: { current?: string; isWholePa
     ...everyMs(15_000),
   })
   const missions = useQuery({ ...query('chats.list', { mission: true, limit: 1 }), staleTime: 60_000 })
+  const box = useRef<HTMLElement>(null)
+  useScrollPlace(box, CHATS)
   return (
     <aside
+      ref={box}
       aria-label={t.chats}
       className={cn(
         'shrink-0 flex-col overflow-y-auto border-line',

@@ -7,6 +7,7 @@ import type { Input, Output } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Empty, Loading, Problem, useTitle } from '../../components/page.tsx'
+import { useScrollPlace } from '../../components/scroll-place.ts'
 import { Ago } from '../../components/time.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { now } from '../../lib/clock.ts'
@@ -129,6 +130,8 @@ function Table({ rows, isOutdated, more }: TableProps) {
     estimateSize: () => ROW_HEIGHT,
     overscan: 12,
   })
+  // It moves the box to its top first.
+  useScrollPlace(box)
   const items = virtual.getVirtualItems()
   const nameOf = useAgentNames(items.flatMap(({ index }) => rows[index]?.agentId ?? []))
   const last = items.at(-1)?.index ?? 0
