@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { cronInWords } from '../../src/console/features/missions/cron.ts'
 import { withNewest } from '../../src/console/features/runs/newest.ts'
-import { moment, ownTimeZone } from '../../src/console/lib/format.ts'
+import { moment, ownTimeZone, pretty } from '../../src/console/lib/format.ts'
 import { newId } from '../../src/console/lib/id.ts'
 import { withLineEnds } from '../../src/console/lib/line-ends.ts'
 import { toFraction, toNumber } from '../../src/console/lib/number.ts'
@@ -95,6 +95,12 @@ test('a field for a fraction takes a decimal comma, and no comma between thousan
     ...['1,000,000', 'a,5'],
   ])
   expect(toNumber('128,000')).toBe('128,000')
+})
+
+test('the input of a call shows the signs that would change the order of its letters', () => {
+  const input = { command: 'rm -rf \u202e# txt.\u202c a \u2066b\u2069 שלום' }
+  expect(pretty(input)).toBe('{\n  "command": "rm -rf \\u202e# txt.\\u202c a \\u2066b\\u2069 שלום"\n}')
+  expect(JSON.parse(pretty(input))).toEqual(input)
 })
 
 test('a browser without the rules of a time zone writes its moments in UTC, and says so', () => {

@@ -67,6 +67,11 @@ export function size(bytes: number): string {
   return `${(bytes / 1_048_576).toFixed(1)} MB`
 }
 
-/** Formats a value as indented JSON. */
+/** Signs that change the order of the letters around them, and so may hide what a person approves. */
+const REORDERING = /[\u202a-\u202e\u2066-\u2069]/g
+
+/** Formats a value as indented JSON, in which all letters stand in their order. */
 export const pretty = (value: unknown): string =>
-  typeof value === 'string' ? value : (JSON.stringify(value, null, 2) ?? '')
+  typeof value === 'string'
+    ? value
+    : (JSON.stringify(value, null, 2) ?? '').replace(REORDERING, (sign) => `\\u${sign.charCodeAt(0).toString(16)}`)
