@@ -49,10 +49,14 @@ type Labelled = {
 }
 type Wrapped = Labelled & { wrap?: string }
 
+/** Without it browsers put the digits that follow a year into the year, which may have six. */
+const LAST_DAYS: Readonly<Record<string, string>> = { date: '9999-12-31', 'datetime-local': '9999-12-31T23:59' }
+
 export function TextField({ label, help, error, field, wrap, className, ...rest }: ComponentProps<'input'> & Wrapped) {
+  const max = LAST_DAYS[rest.type ?? '']
   return (
     <Field label={label} help={help} error={error} field={field} className={wrap ?? ''}>
-      {(given) => <input dir="auto" className={cn('field', className)} {...given} {...rest} />}
+      {(given) => <input dir="auto" className={cn('field', className)} max={max} {...given} {...rest} />}
     </Field>
   )
 }
