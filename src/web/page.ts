@@ -2,7 +2,8 @@ import { availableParallelism } from 'node:os'
 import { Worker } from 'node:worker_threads'
 import { badRequest } from '../errors.ts'
 import { causesOf } from '../lib/causes.ts'
-import { decodeText } from '../lib/file-type.ts'
+import { decodeText, foreignCharset } from '../lib/charset.ts'
+import { decodeText as decodeFile } from '../lib/file-type.ts'
 import { isPublicAddress } from '../lib/net/addresses.ts'
 import { ForbiddenAddress } from '../lib/net/network.ts'
 import { createProxyFor } from '../lib/net/proxies.ts'
@@ -115,16 +116,16 @@ function asRefusal(error: unknown): unknown {
   return error
 }
 
-const CHARSET = /charset\s*=\s*["']?([\w-]+)/i
+const STATED = /(?:charset|encoding)\s*=\s*["']?([\w-]+)/i
 
-/** Decodes a text in the encoding that the header or the page names. */
-function decode(type: string, bytes: Buffer): string {
-  const name = (CHARSET.exec(type) ?? CHARSET.exec(bytes.subarray(0, 2048).toString('latin1')))?.[1]
-  try {
-    return new TextDecoder(name ?? 'utf-8').decode(bytes)
-  } catch {
-    return new TextDecoder().decode(bytes)
-  }
+/**
+ * Decodes a text in the charset that the header states, or a page of markup at its beginning. Texts of old sites that
+ * state none are read as browsers do.
+ */
+function decode(type: string, bytes: Buffer, isMarkup: boolean): string {
+  const inPage = isMarkup ? STATED.exec(bytes.subarray(0, 1024).toString('latin1'))?.[1] : undefined
+  const charset = foreignCharset(type) ?? foreignCharset(`; charset=${inPage}`) ?? 'windows-1252'
+  return decodeText(bytes, `; charset=${charset}`)
 }
 
 type Converted = { title: string; text: string }
@@ -133,12 +134,12 @@ async function toText(type: string, bytes: Buffer, convert: (html: string) => Pr
   const [kind = ''] = type.toLowerCase().split(';', 1)
   const isHtml = /^(?:text\/html|application\/xhtml\+xml)$/.test(kind.trim())
   const isGuessed = kind.trim() === '' && /^\s*<(?:!doctype html|html|head|body)\b/i.test(bytes.toString('latin1'))
-  if (isHtml || isGuessed) return convert(decode(type, bytes))
+  if (isHtml || isGuessed) return convert(decode(type, bytes, true))
   const isText = /^text\/|[/+](?:json|xml|yaml|javascript)$|^application\/(?:x-)?(?:ndjson|toml|sh)$/.test(kind.trim())
-  if (!isText && decodeText(bytes) === null) {
+  if (!isText && decodeFile(bytes) === null) {
     throw badRequest(`The page is no text (${/^[\w.+/-]{1,100}$/.test(kind.trim()) ? kind.trim() : 'unknown type'})`)
   }
-  return { title: '', text: decode(type, bytes).replaceAll('\0', '') }
+  return { title: '', text: decode(type, bytes, /[/+]xml$/.test(kind.trim())).replaceAll('\0', '') }
 }
 
 /** Converts HTML in a thread of its own, in turn. Throws 400 if that takes too long or too much memory. */

@@ -53,7 +53,7 @@ export function webTools(deps: Deps, user: ToolUser, hasForeignSkills: () => boo
       await user.actor()
       const page = await fetchFor(deps, user, { url, headers, signal }, hasForeignSkills)
       const head = [page.title && `# ${page.title}`, `Address: ${page.url}`, page.isCut && '[Cut off after 2 MB]']
-      return `${head.filter(Boolean).join('\n')}\n\n${excerpt(page.text, offset)}`
+      return `${head.filter(Boolean).join('\n')}\n\n${page.text ? excerpt(page.text, offset) : NO_TEXT}`
     }),
     ...(settings.SEARCH_PROVIDER
       ? [
@@ -66,6 +66,8 @@ export function webTools(deps: Deps, user: ToolUser, hasForeignSkills: () => boo
       : []),
   ]
 }
+
+const NO_TEXT = '[The page has no text. It may be written by scripts, which are not run.]'
 
 function describeTime(now: Date, timeZone: string): object {
   if (!isTimezone(timeZone)) throw badRequest('Invalid timezone. Expected an IANA time zone such as Europe/Berlin')

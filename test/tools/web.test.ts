@@ -77,9 +77,41 @@ describe('web_fetch returns', () => {
     expect(text).not.toMatch(/alert|<\w/)
   })
 
+  test('tables of data as tables, and those that arrange a page as paragraphs', async () => {
+    const data = `<table><thead><tr><th>Name</th><th colspan="2">Price</th></tr></thead>
+      <tr><td><p>A|B</p><p>C</p></td><td>1</td><td><a href="/x">2</a></td></tr></table>`
+    const { text } = await read(serve(`<article><p>${PROSE}</p>${data}</article>`))
+    expect(text).toContain(`| Name | Price | |
+| --- | --- | --- |
+| A\\|B C | 1 | [2](${origin}/x) |`)
+    const column = `<td><p>${PROSE.repeat(2)}</p></td>`
+    expect((await read(serve(`<table><tr>${column}${column}</tr><tr>${column}</tr></table>`))).text).not.toContain('|')
+  })
+
+  test('code that stands in a pre alone, with the name of its language', async () => {
+    const code = '<div class="highlight-source-ts"><pre><span>a</span> &lt; 1<br>```\n  b</pre></div>'
+    const { text } = await read(serve(`<p>${PROSE}</p>${code}<pre class="brush: sql">select 1\n</pre>`))
+    expect(text).toContain('````ts\na < 1\n```\n  b\n````')
+    expect(text).toContain('```sql\nselect 1\n```')
+  })
+
+  test('a page that is one form, and the article beside a longer box', async () => {
+    expect((await read(serve(`<body><form><p>${PROSE}</p></form></body>`))).text).toBe(PROSE.trim())
+    const box = `<div class="newsletter"><p>${'Get our letter, once a week, or more. '.repeat(8)}</p></div>`
+    const text = `<div class="entry-sidebar"><p>${PROSE}</p><p>${PROSE}</p></div>`
+    expect((await read(serve(`<body>${text}${box}</body>`))).text).toContain(PROSE.trim())
+  })
+
   test('a short page, or a fragment, as a whole', async () => {
     expect((await read(serve('<p>Hello <b>world</b></p>'))).text).toBe('Hello **world**')
     expect((await read(serve(''))).text).toBe('')
+  })
+
+  test('the likely reason why a page has no text', async () => {
+    const deps = { settings: { ...settings, ALLOW_PRIVATE_NETWORK: true }, clock: { now: () => new Date() } } as Deps
+    const tools = webTools(deps, { actor: async () => ({}) } as unknown as ToolUser, () => false)
+    const url = origin + serve('<div id="root"></div><script>render()</script>')
+    expect(await callTool(tools, 'web_fetch', { url })).toContain('may be written by scripts')
   })
 
   test('links that run scripts as plain text', async () => {
@@ -106,6 +138,14 @@ describe('web_fetch returns', () => {
       'latin1',
     )
     expect((await read(serve(named, 'text/html'))).text).toBe('Zürich')
+    const unnamed = Buffer.from('<p>Zürich</p>', 'latin1')
+    expect((await read(serve(unnamed, 'text/html'))).text).toBe('Zürich')
+    const marked = Buffer.from('\ufeff<p>Zürich</p>', 'utf16le')
+    expect((await read(serve(marked, 'text/html'))).text).toBe('Zürich')
+    const xml = Buffer.from('<?xml version="1.0" encoding="ISO-8859-1"?><a>Zürich</a>', 'latin1')
+    expect((await read(serve(xml, 'application/xml'))).text).toContain('Zürich')
+    const about = 'Zürich: write <meta charset="shift_jis">'
+    expect((await read(serve(about, 'text/plain'))).text).toBe(about)
     expect((await read(serve(gzipSync('zipped'), 'text/plain', { 'content-encoding': 'gzip' }))).text).toBe('zipped')
   })
 
