@@ -92,6 +92,11 @@ describe('the reason in an error body', () => {
     [502, '<html><body>nginx</body></html>', 'HTTP 502: Status 502'],
     [
       403,
+      '<?xml version="1.0"?>\n<Error><Code>AccessDenied</Code><Message>Access Denied by policy</Message></Error>',
+      'HTTP 403: Access Denied by policy',
+    ],
+    [
+      403,
       '<!doctype html><title>Just a moment</title>',
       'HTTP 403: the server answered with a web page titled "Just a moment"',
     ],

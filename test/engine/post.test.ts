@@ -123,8 +123,10 @@ describe('the answer to a chat completion', () => {
 
   it('gives the reason of a refusal that is encoded', async () => {
     const body = gzipSync('{"error":{"message":"No such model"}}')
-    answer = (response) => response.writeHead(404, { 'content-encoding': 'gzip' }).end(body)
-    expect(await read()).toBe('HTTP 404: No such model')
+    for (const headers of [{ 'content-encoding': 'gzip' }, {}]) {
+      answer = (response) => response.writeHead(404, headers).end(body)
+      expect(await read()).toBe('HTTP 404: No such model')
+    }
   })
 
   it.each<[string, string, (response: ServerResponse) => void, string]>([

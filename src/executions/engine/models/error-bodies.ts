@@ -43,12 +43,17 @@ function readText(text: string, depth: number): ErrorBody {
   if (python) return python
   const event = /^(?:data|error):\s*([[{].*)$/m.exec(trimmed)
   if (event?.[1] && depth < MAX_DEPTH) return readText(event[1], depth + 1)
+  const ofXml = /^<(?:\?xml|error)\b/i.test(trimmed) ? XML_MESSAGE.exec(trimmed.slice(0, MAX_PAGE))?.[1] : undefined
+  if (ofXml !== undefined) return { message: ofXml.trim() }
   if (isPage(trimmed)) return readPage(trimmed)
   const cut = CUT_MESSAGE.exec(trimmed.slice(0, MAX_PAGE))?.[1]
   if (cut !== undefined) return { message: cut.replace(/\\(["\\/])|\\[a-z]/g, (_, character = ' ') => character) }
   // Truncated JSON, or bytes that are not text.
   return !trimmed || /^[[{]\s*["{[]/.test(trimmed) || /\ufffd.*\ufffd/s.test(trimmed) ? {} : { message: trimmed }
 }
+
+/** The message of an error in XML, as clouds and API gateways write it. */
+const XML_MESSAGE = /<message>([^<]{1,500})<\/message>/i
 
 /** An error of Pydantic as Python prints it, without its input, which repeats the request. */
 const PYTHON_ERROR = /'loc': [([]([^)\]]{0,200})[)\]], 'msg': (?:'([^']{1,500})'|"([^"]{1,500})")/g

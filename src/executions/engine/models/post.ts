@@ -123,7 +123,8 @@ export function post<Part>(
   }
 
   function fail(cause?: Error): void {
-    const whole = replyHeaders.encoding ? decodeWhole(replyHeaders.encoding, refusal) : refusal
+    const encoding = replyHeaders.encoding ?? (isGzip(refusal) ? 'gzip' : null)
+    const whole = encoding ? decodeWhole(encoding, refusal) : refusal
     const body = decodeText(whole, replyHeaders['content-type'])
     const isOurs = cause && isModelError(cause)
     finish({ error: isOurs ? cause : failureOf({ url, statusCode, headers: replyHeaders, body, cause }) })
