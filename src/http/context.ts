@@ -129,7 +129,7 @@ const GONE = new Error('The connection has been closed')
  * Creates a controller that aborts when the connection closes. Also aborts when the client has closed its half. A
  * client that only sends nothing more looks the same; it gets the answers that nothing waits for (listen.ts).
  */
-function abortedByClose(res: ServerResponse): AbortController {
+export function abortedByClose(res: ServerResponse): AbortController {
   const controller = new AbortController()
   const { socket } = res
   if (res.closed) controller.abort(GONE)

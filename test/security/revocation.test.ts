@@ -210,6 +210,27 @@ it('a door says at the end of a stream that its caller has lost access', async (
   held.resolve()
 })
 
+it.each(['application/json', 'application/json, text/event-stream'])(
+  'a waiting call over MCP (%s) says that its caller has lost access',
+  async (accept) => {
+    const { agents } = (await request(server, 'GET', '/api/v1/agents', { token: owner.token })).body
+    const key = await server.member()
+    const held = Promise.withResolvers<void>()
+    const before = model.requests.length
+    model.script({ tokens: ['One ', held.promise, 'two'] })
+    const params = { name: 'run_agent', arguments: { id: agents[0].id, message: 'Hi' } }
+    const answer = fetch(`${server.url}/mcp`, {
+      method: 'POST',
+      headers: { Authorization: `Bearer ${key.token}`, 'Content-Type': 'application/json', Accept: accept },
+      body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params }),
+    })
+    await model.request(before)
+    await request(server, 'DELETE', `/api/v1/keys/${key.tokenId}`, { token: key.token })
+    expect(await (await answer).text()).toContain('Unauthorized. Invalid or expired token')
+    held.resolve()
+  },
+)
+
 /** Begins requests of a caller whose bodies arrive only once `finish` is called. Returns the statuses of their answers. */
 async function beginSlowly({ token }: Member, requests: readonly [string, string, object | FormData][]) {
   const { promise, resolve } = Promise.withResolvers<void>()

@@ -3,6 +3,7 @@ import { createMcpHandler, ProtocolErrorCode, specTypeSchemas } from '@modelcont
 import type { Actor } from '../../auth/actor.ts'
 import { AppError, lacksScopes, textOf, toAppError, toBody } from '../../errors.ts'
 import { readBody, sendJson } from '../../http/body.ts'
+import { abortedByClose } from '../../http/context.ts'
 import { report } from '../../http/log.ts'
 import { parseJson } from '../../lib/json.ts'
 import { asObject, isObject, withoutNull } from '../../lib/unknown.ts'
@@ -96,11 +97,13 @@ export async function serve(
   if (mistake) return sendJson(res, 200, mistake)
   const alive = answerPing(req, message)
   if (alive) return sendJson(res, 200, alive)
+  // The stream of changes has no end of its own. A call that waits ends with an error once its caller loses access.
+  const isEndless = asObject(message).method === 'subscriptions/listen'
+  const signal = isEndless ? context.streamTo(actor) : abortedByClose(res).signal
   // The package reads a body only if it is no JSON.
-  const request = toRequest(req, message === undefined ? body : null, context.streamTo(actor))
+  const request = toRequest(req, message === undefined ? body : null, signal)
   const response = await handler.fetch(request, { parsedBody: message })
-  // The stream of changes has no end.
-  const isJson = wantsJson(req) && asObject(message).method !== 'subscriptions/listen'
+  const isJson = wantsJson(req) && !isEndless
   await writeResponse(res, isJson ? await toJson(response) : response)
 }
 
