@@ -6,7 +6,7 @@ import { CHAT, Chat, Message } from '../chats/graphql.ts'
 import { builder, type GraphQLContext } from '../graphql/builder.ts'
 import { connectionType, relationList, rootList } from '../graphql/connection.ts'
 import { argsFromZod, enumFromZod, parseArgs } from '../graphql/inputs.ts'
-import { beside, loadOne } from '../graphql/loader.ts'
+import { batchScope, loadOne } from '../graphql/loader.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { delegateOf, findRow, isTruncated, rootRow, rowIn, rowsOf, selectRows } from '../graphql/rows.ts'
@@ -47,7 +47,7 @@ type Row = { id: string; userId: string }
 
 /** Returns whether the caller may read the texts of a run, with one query for all rows of a list. */
 export async function isReadable(id: string, context: GraphQLContext, info: GraphQLResolveInfo): Promise<boolean> {
-  const found = await loadOne(context, beside(info, 'readable'), id, async (ids) => {
+  const found = await loadOne(context, batchScope(info, 'readable'), id, async (ids) => {
     const readable = await service.readableOf(context.actor, context.deps.db, ids)
     return new Map(ids.map((one) => [one, readable.has(one)]))
   })

@@ -79,9 +79,9 @@ builder.prismaObjectFields(Space, (t) => ({
         const lists = Map.groupBy(await pathsIn(context, ids), ({ spaceId }) => spaceId)
         const pages = ids.map((id) => {
           const all = service.inOrder(lists.get(id) ?? [], prefix, '')
-          const behind = service.inOrder(all, prefix, from)
-          const end = to === null ? -1 : behind.findIndex(({ path }) => path >= to)
-          const range = end === -1 ? behind : behind.slice(0, end)
+          const after = service.inOrder(all, prefix, from)
+          const end = to === null ? -1 : after.findIndex(({ path }) => path >= to)
+          const range = end === -1 ? after : after.slice(0, end)
           const files = page.backwards ? range.reverse().slice(0, page.take + 1) : range.slice(0, page.take + 1)
           return { id, all, files }
         })

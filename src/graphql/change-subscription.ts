@@ -6,7 +6,7 @@ import { MAX_IN } from '../db/fast-path/index.ts'
 import { throwRefusal } from '../errors.ts'
 import { chunk } from '../lib/chunk.ts'
 import type { Extensions, GraphQLContext, Types } from './builder.ts'
-import { behind, type Order, orderBy, toCursor } from './cursor.ts'
+import { afterCursor, type Order, orderBy, toCursor } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
 import { delegateOf, loadRow, missing, type Rows } from './rows.ts'
 
@@ -58,7 +58,7 @@ function seen({ actor, deps }: GraphQLContext, rows: Rows<{ id: string }>, space
   async function* pages(which: object): AsyncGenerator<string> {
     let last: string | undefined
     do {
-      const where = { AND: [which, rows.listed(actor), inSpace, behind(OLDEST_FIRST, last)] }
+      const where = { AND: [which, rows.listed(actor), inSpace, afterCursor(OLDEST_FIRST, last)] }
       const found = await delegateOf(deps.db, rows).findMany({ ...query, where })
       for (const { id } of found) yield id
       last = found.length === MAX_IN ? toCursor(OLDEST_FIRST, found.at(-1)!) : undefined

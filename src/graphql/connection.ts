@@ -4,7 +4,7 @@ import type { GraphQLResolveInfo } from 'graphql'
 import type { z } from 'zod'
 import { withByteBudget } from '../lib/page.ts'
 import { builder, type Extensions, type GraphQLContext, type Types } from './builder.ts'
-import { behind, type Order, orderBy, reversed, toCursor } from './cursor.ts'
+import { afterCursor, type Order, orderBy, reversed, toCursor } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
 import { addTo } from './limits.ts'
 import { readLists } from './lists.ts'
@@ -129,7 +129,7 @@ export function toConnection<Row extends object>(
   exists: Exists,
 ): Connection<Row> {
   const beyond = (order: Order, cursor: string | undefined): Beyond =>
-    cursor !== undefined && ((info) => exists(order, behind(order, cursor, { inclusive: true }), info))
+    cursor !== undefined && ((info) => exists(order, afterCursor(order, cursor, { inclusive: true }), info))
   return {
     rows,
     cursorOf: (row) => toCursor(order, row),

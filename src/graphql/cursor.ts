@@ -48,10 +48,14 @@ export const reversed = (order: Order): Order =>
 
 const KINDS: Readonly<Record<string, NumberConstructor>> = { position: Number, version: Number, seq: Number }
 
-type Behind = { name?: CursorArg; inclusive?: boolean }
+type Options = { name?: CursorArg; inclusive?: boolean }
 
 /** Returns Prisma's filter for rows after a cursor, including the cursor's own row if `inclusive`. */
-export function behind(order: Order, cursor: string | undefined, { name, inclusive = false }: Behind = {}): object {
+export function afterCursor(
+  order: Order,
+  cursor: string | undefined,
+  { name, inclusive = false }: Options = {},
+): object {
   if (cursor === undefined) return {}
   const values = fromCursor(order, cursor, name)
   const [[first, direction] = ['', 'asc'] as const] = order

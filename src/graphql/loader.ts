@@ -43,7 +43,7 @@ export async function loadOne<Found>(
 }
 
 /** Returns a batching place that several fields of a row share. No field of the response can have this name. */
-export const beside = (info: GraphQLResolveInfo, key: string): Pick<GraphQLResolveInfo, 'path'> => ({
+export const batchScope = (info: GraphQLResolveInfo, key: string): Pick<GraphQLResolveInfo, 'path'> => ({
   path: { ...info.path, key: `(${key})` },
 })
 

@@ -2,7 +2,7 @@ import { z } from 'zod'
 import { invalidField } from '../errors.ts'
 import { queryInt } from '../lib/fields.ts'
 import { cutTexts, MAX_ROWS, readPage, takeWithinBudget } from '../lib/page.ts'
-import { behind, type Order, reversed, toCursor } from './cursor.ts'
+import { afterCursor, type Order, reversed, toCursor } from './cursor.ts'
 import { LIMITS } from './limits.ts'
 import type { Rows } from './rows.ts'
 
@@ -50,7 +50,7 @@ export function pageOf({ first, last, ...cursors }: PageArgs, byDefault: number)
 /** Returns the order in which a page is read, and the filter for the range between its cursors. */
 export const readingOf = (order: Order, { backwards, after, before }: Page) => ({
   order: backwards ? reversed(order) : order,
-  range: [behind(order, after), behind(reversed(order), before, { name: 'before' })],
+  range: [afterCursor(order, after), afterCursor(reversed(order), before, { name: 'before' })],
 })
 
 const ROOT_PAGE = pageArgs(ROOT_ROWS)
@@ -99,7 +99,7 @@ export async function readPart<Row extends object>(
     { AND: range },
     {
       read,
-      positionOf: (row) => ({ AND: [...range, behind(order, toCursor(order, row))] }),
+      positionOf: (row) => ({ AND: [...range, afterCursor(order, toCursor(order, row))] }),
       cut: (row) => cutTexts(row, texts as (keyof Row)[]),
     },
   )

@@ -11,7 +11,7 @@ import type { GraphQLContext, Types } from './builder.ts'
 import { NEWEST_FIRST, type Order } from './cursor.ts'
 import { argsFromZod, parseArgs } from './inputs.ts'
 import { type Answer, addTo, answerTooLong, LIMITS } from './limits.ts'
-import { beside, loadOne } from './loader.ts'
+import { batchScope, loadOne } from './loader.ts'
 import { procedureExtensions } from './procedures.ts'
 
 type Where = object
@@ -230,7 +230,7 @@ export function computedBy<Shown extends { id: string }>(
       context: GraphQLContext,
       info: GraphQLResolveInfo,
     ): Promise<Shown[Field]> => {
-      const row = await loadOne(context, beside(info, place), id, async (ids) => {
+      const row = await loadOne(context, batchScope(info, place), id, async (ids) => {
         const found = await findMany(context, ids)
         return new Map(found.map((one) => [one.id, one]))
       })

@@ -13,7 +13,7 @@ import {
   readEvents,
 } from '../../src/executions/engine/events/events.ts'
 import { createNotices } from '../../src/executions/engine/events/notices.ts'
-import { type RunStream, take, unsubscribe, waitForMore } from '../../src/executions/engine/events/run-stream.ts'
+import { drain, type RunStream, unsubscribe, waitForMore } from '../../src/executions/engine/events/run-stream.ts'
 import { followRun } from '../../src/executions/engine/events/subscribe.ts'
 import { accept } from '../../src/executions/engine/queue/accept.ts'
 import type { ClaimDeps } from '../../src/executions/engine/queue/claims.ts'
@@ -262,9 +262,9 @@ test('the last event stays hidden until it is stored, even while earlier events 
   }
   run.eventLog.append(run.stream, delta('Done.'))
   expect(await waitForMore(subscriber)).toBe(true)
-  expect(take(subscriber).map(({ data }) => 'messageType' in data && data.messageType)).toEqual(['stream_event'])
+  expect(drain(subscriber).map(({ data }) => 'messageType' in data && data.messageType)).toEqual(['stream_event'])
   await run.complete('Done.')
-  expect(take(subscriber).map(({ event }) => event)).toEqual(['message', 'result'])
+  expect(drain(subscriber).map(({ event }) => event)).toEqual(['message', 'result'])
 })
 
 test('a subscriber that does not read holds at most 256 KiB, and then reads from the database', async () => {
@@ -289,7 +289,7 @@ test('a subscriber takes a long queue in parts, and what waited before it counts
   const { lastPublishedSeq: stored } = run.stream
   for (let count = 0; count < 40; count++) run.eventLog.append(run.stream, delta('x'.repeat(5_000)))
   const subscriber = run.eventLog.subscribe(run.stream, stored + 10)
-  const [first, rest] = [take(subscriber), take(subscriber)]
+  const [first, rest] = [drain(subscriber), drain(subscriber)]
   expect([first.length, rest.length, subscriber.size]).toEqual([13, 13, 4 * 10_200])
   expect([...first, ...rest].map(({ seq }) => seq)).toEqual(Array.from({ length: 26 }, (_, at) => stored + 11 + at))
   // With what waited already, these are too many.
@@ -307,7 +307,7 @@ test('a subscriber that was sent to the database between its wake and its read t
   const more = waitForMore(subscriber)
   for (let count = 0; count < 30; count++) run.eventLog.append(run.stream, delta('x'.repeat(5_000)))
   expect(await more).toBe(true)
-  expect(take(subscriber)).toEqual([])
+  expect(drain(subscriber)).toEqual([])
   expect(await waitForMore(subscriber)).toBe(false)
   await run.complete('Done.')
 })
@@ -424,7 +424,7 @@ test('an outage causes no write per token, and all tokens are stored afterwards'
     away = false
     vi.advanceTimersByTime(500)
     expect(await first).toBe(true)
-    expect(take(subscriber)).toHaveLength(50)
+    expect(drain(subscriber)).toHaveLength(50)
     unsubscribe(subscriber)
   } finally {
     vi.useRealTimers()

@@ -167,7 +167,7 @@ export const waitForMore = (subscriber: Subscriber): Promise<boolean> =>
   })
 
 /** Takes the events that wait for the subscriber, or the first ones of a long queue. */
-export function take(subscriber: Subscriber): readonly ExecutionEvent[] {
+export function drain(subscriber: Subscriber): readonly ExecutionEvent[] {
   const { waiting, size } = subscriber
   let taken = size
   let count = waiting.length

@@ -15,7 +15,7 @@ import {
   terminalEvent,
 } from './events.ts'
 import type { Notices } from './notices.ts'
-import { hasStored, take, unsubscribe, waitForMore } from './run-stream.ts'
+import { drain, hasStored, unsubscribe, waitForMore } from './run-stream.ts'
 
 export type FollowDeps = {
   db: Db
@@ -72,7 +72,7 @@ export async function* followRun(
         return
       }
       while (subscriber && (await waitForMore(subscriber))) {
-        const news = fresh(take(subscriber))
+        const news = fresh(drain(subscriber))
         if (news.length) yield news
         if (news.some(isTerminal)) return
       }
