@@ -62,7 +62,7 @@ export type Deps = {
   readonly signInProvider: SignInProvider | null
   /** Keys the digests of tokens. */
   readonly tokenKey: KeyObject
-  /** Keys the digests of browser sessions, one-time links and what limits attempts to sign in. */
+  /** Keys the digests of browser sessions, of one-time links, and of names and addresses in the limits of sign-ins. */
   readonly sessionKey: KeyObject
   /** Keys the digests of idempotency keys and their inputs. */
   readonly idempotencyKey: KeyObject

@@ -246,7 +246,7 @@ const EXCERPT = 400
 
 /**
  * Searches the messages of the latest chats that the caller may see, newest first. The text is found as it is given, in
- * lower case and capitalized, because the databases differ in what else they ignore case of.
+ * lower case and capitalized, because the databases ignore the case of different letters.
  */
 export async function searchMessages(actor: Actor, { db }: Deps, { query, limit }: { query: string; limit: number }) {
   const chats = await db.chat.findMany({

@@ -135,7 +135,7 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     const assignee = page.getByRole('dialog').getByLabel('Assigned to')
     await expect.poll(() => assignee.inputValue()).toBe('Former or private assignee')
     expect(await page.getByRole('button', { name: 'Run the agent' }).count()).toBe(0)
-    // What another person writes meanwhile stays.
+    // A text that another person writes meanwhile stays.
     const path = `/api/v1/tasks/${new URL(page.url()).searchParams.get('task')}`
     await request(server, 'PATCH', path, { body: { title: 'Left for good' } })
     await page.getByRole('dialog').getByLabel('Priority').selectOption({ label: 'High' })

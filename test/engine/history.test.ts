@@ -68,7 +68,7 @@ test.skipIf(onPostgres).each([
       })
       await lab.idle()
       expect(lab.model.requests.at(-1)!.body.messages).toHaveLength(messages + 2)
-      // Those are read only if they are not known from a moment ago.
+      // The server reads token and providers only if it has not read them a moment ago.
       return sent.filter((sql) => !/FROM "(Token|Provider)"/.test(sql))
     }
     await lab.run()

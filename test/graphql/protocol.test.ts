@@ -99,7 +99,7 @@ describe('GraphQL over HTTP', () => {
     },
   )
 
-  // Of HttpLink of Apollo Client 4 and 3, which would wait for the end of the events.
+  // HttpLink of Apollo Client 4 and 3 sends these headers, and would wait for the end of the events.
   test.each([
     [
       'multipart/mixed;boundary=graphql;subscriptionSpec=1.0,application/graphql-response+json,application/json;q=0.9',

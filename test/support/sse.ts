@@ -39,7 +39,7 @@ export async function openStream(
   const chunks = (response.body ?? new Blob([]).stream()).pipeThrough(new TextDecoderStream()).getReader()
   const isStream = response.headers.get('content-type') === 'text/event-stream; charset=utf-8'
   const received: string[] = []
-  /** What follows the events that were returned. Searching in all of the text would copy it for each piece. */
+  /** The text after the events that were returned. Searching in all of the text would copy it for each piece. */
   let unread = ''
 
   function check(): void {

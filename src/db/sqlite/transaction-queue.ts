@@ -161,7 +161,7 @@ const moved = () =>
 
 /**
  * Executes a statement and retries it while another process holds the file. A failed try has no effect. `since`: when
- * its caller began to wait, so that all who wait for their turn learn of the other process in time.
+ * its caller began to wait (ms since 1970), so that all callers in the queue learn of the other process in time.
  */
 export async function untilFree<T>(statement: () => T, since = Date.now()): Promise<T> {
   const deadline = since + BUSY_TIMEOUT

@@ -26,8 +26,8 @@ export type ClientConversation = {
 }
 
 /**
- * Parses the arguments of a call in a client's history as an object. Those that are cut off, nested too deep or no
- * object stay a text.
+ * Parses the arguments of a call in a client's history as an object. Arguments that are cut off, nested too deep
+ * or no object stay a text.
  */
 export function readArguments(given: unknown): Fields {
   // Some clients send the object itself.

@@ -55,7 +55,7 @@ function withFieldsOf(message: Answer, key: string, given: Fields, isInline: boo
 /** A part of an earlier answer with its metadata. */
 type Kept = { part: Part; mine: Fields }
 
-/** Returns the fields that hold the reasoning of an answer. Those of structured reasoning contain its text. */
+/** Returns the fields that hold the reasoning of an answer. A field of structured reasoning contains its text. */
 function reasoningFields(kept: readonly Kept[], isInline: boolean): Fields {
   const texts: Record<string, string> = {}
   const others: Record<string, unknown> = {}
