@@ -79,6 +79,17 @@ async function* events(
     for (const id of ids) if (!allowed.has(id)) sent.drop(id)
   }
 
+  /** Yields the events of runs until one of them has ended, or there is news of the chat. */
+  async function* runEvents(news: ReturnType<typeof channel.until>): AsyncGenerator<readonly ChatEvent[]> {
+    for (let batch = await channel.take(news); batch; batch = await channel.take(news)) {
+      const run = sent.get(batch.run.id)
+      if (run !== batch.run) continue
+      const chatEvents = batch.events.map((event) => sent.toEvent(run, event))
+      if (chatEvents.length) yield chatEvents
+      if (run.isOver) return
+    }
+  }
+
   try {
     yield* begin()
     while (!inner.aborted) {
@@ -97,14 +108,7 @@ async function* events(
       // The end of a run precedes the new status of the chat.
       const isDue = isActive(chat.status) || !sent.open().length || lastStatus === null
       if (chat.status !== lastStatus && isDue) yield [statusEvent(chat.status, chat.updatedAt, sent.newest())]
-      const news = channel.until(notice.happened)
-      for (let batch = await channel.take(news); batch; batch = await channel.take(news)) {
-        const run = sent.get(batch.run.id)
-        if (run !== batch.run) continue
-        const chatEvents = batch.events.map((event) => sent.toEvent(run, event))
-        if (chatEvents.length) yield chatEvents
-        if (run.isOver) break
-      }
+      yield* runEvents(channel.until(notice.happened))
     }
     throwRefusal(signal)
     if (!signal.aborted) throw unavailable()

@@ -90,24 +90,27 @@ const ROLES: ReadonlySet<string> = new Set(['system', 'developer', 'user', 'assi
 /** Reads the messages of an input as turns, and its context as instructions. */
 function readMessages({ messages, context }: Input): ClientConversation {
   const turns = createTurns()
-  for (const message of messages) {
-    // Activities and reasoning are for the page.
-    if (!ROLES.has(message.role)) continue
-    const content = contentOf(message.content)
-    const text = withNotes(content)
-    if (message.role === 'system' || message.role === 'developer') turns.instruct(text)
-    else if (message.role === 'user') turns.ask(content.text, content.files)
-    else if (message.role === 'tool') turns.result(asText(message.toolCallId), text, Boolean(message.error))
-    else {
-      if (text) turns.answer(text)
-      for (const call of Array.isArray(message.toolCalls) ? message.toolCalls : []) addCall(turns, call)
-    }
-  }
+  // Activities and reasoning are for the page.
+  for (const message of messages) if (ROLES.has(message.role)) addMessage(turns, message)
   for (const { description, value } of context ?? []) turns.instruct(`${description}: ${value}`)
   return turns.finish()
 }
 
-function addCall(turns: ReturnType<typeof createTurns>, call: unknown): void {
+type Turns = ReturnType<typeof createTurns>
+
+function addMessage(turns: Turns, { role, content: given, toolCallId, error, toolCalls }: Input['messages'][number]) {
+  const content = contentOf(given)
+  const text = withNotes(content)
+  if (role === 'system' || role === 'developer') turns.instruct(text)
+  else if (role === 'user') turns.ask(content.text, content.files)
+  else if (role === 'tool') turns.result(asText(toolCallId), text, Boolean(error))
+  else {
+    if (text) turns.answer(text)
+    for (const call of Array.isArray(toolCalls) ? toolCalls : []) addCall(turns, call)
+  }
+}
+
+function addCall(turns: Turns, call: unknown): void {
   if (!isObject(call) || !isObject(call.function)) throw invalidField('messages', 'tool calls with a function')
   const { name, arguments: input } = call.function
   turns.call(asText(call.id), asText(name), readArguments(asText(input)))

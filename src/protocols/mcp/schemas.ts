@@ -40,18 +40,21 @@ function outline(schema: Schema, depth: number, isTop = true): Schema {
     kept.map(([key, value]) => {
       if (key === 'items') return [key, outline(value as Schema, depth, false)]
       if (LISTS.has(key)) return [key, (value as Schema[]).map((each) => outline(each, depth, false))]
-      if (key !== 'properties') return [key, value]
-      const fields = Object.entries(value as Record<string, Schema>).filter(([name]) => !(isTop && ALIASES.has(name)))
-      const outlines = fields.map(([name, field]) => {
-        const { description } = field
-        const inner = outline(field, depth - 1, false)
-        const isDescribed = isTop && description !== undefined && !Object.hasOwn(field, 'const')
-        return [name, isDescribed ? { ...inner, description } : inner]
-      })
-      return [key, Object.fromEntries(outlines)]
+      return [key, key === 'properties' ? outlineFields(value as Record<string, Schema>, depth, isTop) : value]
     }),
   )
   return withoutUnion(outlined)
+}
+
+function outlineFields(fields: Readonly<Record<string, Schema>>, depth: number, isTop: boolean): Schema {
+  const kept = Object.entries(fields).filter(([name]) => !(isTop && ALIASES.has(name)))
+  const outlined = kept.map(([name, field]) => {
+    const { description } = field
+    const inner = outline(field, depth - 1, false)
+    const isDescribed = isTop && description !== undefined && !Object.hasOwn(field, 'const')
+    return [name, isDescribed ? { ...inner, description } : inner]
+  })
+  return Object.fromEntries(outlined)
 }
 
 function inline(schema: unknown, defs: Readonly<Record<string, Schema>>): Schema {

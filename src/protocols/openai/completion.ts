@@ -117,9 +117,20 @@ export async function* toChunks(
     chunk([{ index: 0, delta: fields, logprobs: null, finish_reason: finish }])
   const toDeltas = createTextReader()
   const called = (calls: readonly ClientCall[]) => delta(toCalls(calls, head, true)) + delta({}, finishOfCalls(head))
+  const end = (last: string, usage: Tokens) => last + (withUsage ? chunk([], usageOf(usage)) : '') + frame('[DONE]')
+
+  /** Returns the chunks with which a part ends the answer, or null if the answer continues. */
+  function endWith(part: Part): string | null {
+    if (part.type === 'completed') return end(delta({}, finishOf(part.stopReason)), part.usage)
+    if (part.type === 'client-tools') return end(called(part.calls), part.usage)
+    if (part.type !== 'failed' && part.type !== 'cancelled') return null
+    const error = { message: failureText(part), type: RUN_ERROR, param: null, code: toOpenAICode(part.code) }
+    return frame({ error })
+  }
+
   yield delta({ role: 'assistant', content: '' })
   if (next) {
-    yield called([next]) + (withUsage ? chunk([], usageOf(NO_TOKENS)) : '') + frame('[DONE]')
+    yield end(called([next]), NO_TOKENS)
     return
   }
   for await (const parts of followParts(actor, deps, row, streamTo, after)) {
@@ -128,16 +139,9 @@ export async function* toChunks(
       // Clients show the reasoning to the person. It is no part of the answer.
       const change = asksPerson(part) ? { reasoning_content: noteOf(deps, part) } : toDeltas(part)
       if (change) text += delta(change)
-      if (part.type === 'failed' || part.type === 'cancelled') {
-        const error = { message: failureText(part), type: RUN_ERROR, param: null, code: toOpenAICode(part.code) }
-        yield `${text}${frame({ error })}`
-        return
-      }
-      if (part.type !== 'client-tools' && part.type !== 'completed') continue
-      const isOver = part.type === 'completed'
-      text += isOver ? delta({}, finishOf(part.stopReason)) : called(part.calls)
-      if (withUsage) text += chunk([], usageOf(part.usage))
-      yield `${text}${frame('[DONE]')}`
+      const last = endWith(part)
+      if (last === null) continue
+      yield text + last
       return
     }
     yield text

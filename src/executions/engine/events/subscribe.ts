@@ -61,10 +61,7 @@ export async function* followRun(
       }
       // All events of an ended run are stored, whatever this process has seen.
       if (!stream || hasStored(stream) || terminalEvent(current)) {
-        for await (const events of readEvents(deps.db, row.id, last)) {
-          const news = fresh(events)
-          if (news.length) yield news
-        }
+        yield* freshIn(readEvents(deps.db, row.id, last), fresh)
       }
       const terminal = terminalEvent(current)
       if (terminal) {
@@ -85,6 +82,16 @@ export async function* followRun(
   }
   throwRefusal(signal)
   if (!signal.aborted) throw stoppedBeforeEnd(row.id)
+}
+
+type Batch = readonly ExecutionEvent[]
+
+/** Yields the events of each batch that are new to a subscriber. */
+async function* freshIn(batches: AsyncIterable<Batch>, fresh: (batch: Batch) => Batch): AsyncGenerator<Batch> {
+  for await (const batch of batches) {
+    const news = fresh(batch)
+    if (news.length) yield news
+  }
 }
 
 /**
