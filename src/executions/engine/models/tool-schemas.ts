@@ -126,6 +126,11 @@ function fitNode(given: unknown, place: Place, outer: Context, isTop = false): F
   if (branches.length && isOfObjects) return fitObject(joinBranches(node, branches, context), place, context, isTop)
   if (branches.length) return fitAlternatives(node, branches, place, context)
   if (types.includes('object')) return fitObject(node, place, context, isTop)
+  return fitValue(node, types, place, context)
+}
+
+/** Converts a node of lists, texts, numbers or booleans. */
+function fitValue(node: Fields, types: readonly string[], place: Place, context: Context): Fields {
   const values = enumOf(node)
   const type = types.length ? types : values?.every((value) => typeof value === 'string') ? ['string'] : []
   // Providers refuse values of other types.

@@ -13,8 +13,8 @@ import { arrange } from './history.ts'
 import type { Emit, RunInput, RunUsage } from './run.ts'
 import type { Reply } from './steps.ts'
 
-/** Asks a model to go on that took the results of its calls for the end of its turn. */
-const GO_ON: LanguageModelV4Message = {
+/** Asks a model to continue that took the results of its calls for the end of its turn. */
+const CONTINUE: LanguageModelV4Message = {
   role: 'user',
   content: [{ type: 'text', text: 'Your answer was empty. Continue, or say briefly what the result is.' }],
 }
@@ -36,7 +36,7 @@ export async function ask(
   usage: RunUsage,
   emit: Emit,
 ): Promise<Reply> {
-  const { controller, asking } = input
+  const { controller } = input
   const { signal } = controller
   let request = prompt
   for (;;) {
@@ -44,21 +44,14 @@ export async function ask(
     const draft = newDraft(input.output && createFenceFilter())
     try {
       await receiveReply(input, arranged(input, request, step), draft, step, emit)
-      const parts = draft.pieces.map(({ part }) => part)
-      const read = separateReasoning(parts, asking.current().model)
-      const separated = input.output ? answerInReasoning(read, input.output) : read
-      const stopReason = endOf(separated, draft)
-      count(usage, draft)
-      if (announcesCall(separated, draft)) input.warn('cut_off', NO_CALL)
-      if (draft.files) input.warn('cut_off', `Files in the answer, such as pictures, were left out: ${draft.files}`)
-      return { parts: separated, stopReason }
+      return toReply(input, draft, usage)
     } catch (error) {
       const isEmpty = error instanceof EmptyReply && error.kind !== 'content_filter'
       // After its token limit, or with a picture as its answer, a model would reply in the same way again.
       const isFinal = isEmpty && (error.stopReason === 'max_tokens' || draft.files > 0)
       const mayRepeat = !isFinal && !signal.aborted && isUnseen(draft)
       if (mayRepeat && (await prepareRetry(input, draft, error, usage, emit))) {
-        if (isEmpty && prompt.at(-1)?.role === 'tool') request = [...prompt, GO_ON]
+        if (isEmpty && prompt.at(-1)?.role === 'tool') request = [...prompt, CONTINUE]
         continue
       }
       count(usage, draft)
@@ -66,6 +59,21 @@ export async function ask(
       throw signal.reason
     }
   }
+}
+
+/** Returns a complete draft as a reply, and counts its tokens. Throws {@link ModelError} if it has no answer. */
+function toReply(input: RunInput, draft: Draft, usage: RunUsage): Reply {
+  const { asking, output, warn } = input
+  const read = separateReasoning(
+    draft.pieces.map(({ part }) => part),
+    asking.current().model,
+  )
+  const parts = output ? answerInReasoning(read, output) : read
+  const stopReason = endOf(parts, draft)
+  count(usage, draft)
+  if (announcesCall(parts, draft)) warn('cut_off', NO_CALL)
+  if (draft.files) warn('cut_off', `Files in the answer, such as pictures, were left out: ${draft.files}`)
+  return { parts, stopReason }
 }
 
 /**
