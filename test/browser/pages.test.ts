@@ -434,6 +434,18 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('keep phones from correcting the letters of texts that programs read', async () => {
+    const { page } = await visit(browser, owner, '/app/agents/new')
+    await page.getByText('Form of the answers').click()
+    for (const label of ['Model', 'Tags', 'JSON Schema of the answers']) {
+      const field = page.getByLabel(label, { exact: true })
+      const letters = field.evaluate((element: HTMLElement) => [element.autocapitalize, element.spellcheck])
+      expect([label, await letters]).toEqual([label, ['none', false]])
+    }
+    expect(await page.getByLabel('System prompt').evaluate((element: HTMLElement) => element.spellcheck)).toBe(true)
+    await leave(page)
+  })
+
   it('change texts that the browser has translated', async () => {
     const { page, complaints } = await visit(browser, owner, '/app/missions')
     await page.getByRole('button', { name: 'New mission' }).first().click()

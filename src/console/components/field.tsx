@@ -47,16 +47,29 @@ type Labelled = {
   /** The name of the field in the API, whose refusals appear here. */
   field?: string | undefined
 }
-type Wrapped = Labelled & { wrap?: string }
+type Wrapped = Labelled & {
+  wrap?: string
+  /** Whether a program reads the text, letter by letter, such as JSON or the id of a model. */
+  isCode?: boolean | undefined
+}
+
+/**
+ * Keeps the browser from other letters than the typed ones. Phones correct words and begin them with a capital letter.
+ * Devices of Apple write curly quotes and dashes unless the spelling is not checked.
+ */
+const AS_TYPED = { autoCapitalize: 'none', autoCorrect: 'off', spellCheck: false } as const
 
 /** Without it browsers put the digits that follow a year into the year, which may have six. */
 const LAST_DAYS: Readonly<Record<string, string>> = { date: '9999-12-31', 'datetime-local': '9999-12-31T23:59' }
 
-export function TextField({ label, help, error, field, wrap, className, ...rest }: ComponentProps<'input'> & Wrapped) {
+export function TextField(props: ComponentProps<'input'> & Wrapped) {
+  const { label, help, error, field, wrap, isCode, className, ...rest } = props
   const max = LAST_DAYS[rest.type ?? '']
   return (
     <Field label={label} help={help} error={error} field={field} className={wrap ?? ''}>
-      {(given) => <input dir="auto" className={cn('field', className)} max={max} {...given} {...rest} />}
+      {(given) => (
+        <input dir="auto" className={cn('field', className)} max={max} {...(isCode && AS_TYPED)} {...given} {...rest} />
+      )}
     </Field>
   )
 }
@@ -74,10 +87,13 @@ export const NameField = ({ value, onChange }: { value: string; onChange: (name:
 )
 
 export function TextArea(props: ComponentProps<'textarea'> & Wrapped) {
-  const { label, help, error, field, wrap, className, ...rest } = props
+  const { label, help, error, field, wrap, isCode, className, ...rest } = props
+  const code = isCode && AS_TYPED
   return (
     <Field label={label} help={help} error={error} field={field} className={wrap ?? ''}>
-      {(given) => <textarea dir="auto" className={cn('field max-h-[60vh] min-h-20', className)} {...given} {...rest} />}
+      {(given) => (
+        <textarea dir="auto" className={cn('field max-h-[60vh] min-h-20', className)} {...code} {...given} {...rest} />
+      )}
     </Field>
   )
 }

@@ -51,7 +51,7 @@ export function Fields({ draft, onChange, agentId, disabled }: Props) {
             value={draft.visibility}
             onChange={({ target }) => set({ visibility: target.value as Draft['visibility'] })}
           />
-          <TextField label={t.tags} help={t.tagsHelp} {...text('tags')} />
+          <TextField label={t.tags} isCode help={t.tagsHelp} {...text('tags')} />
         </div>
         <TextArea label={t.greeting} help={t.greetingHelp} maxLength={10_000} {...text('initialGreeting')} />
       </Part>
@@ -61,16 +61,17 @@ export function Fields({ draft, onChange, agentId, disabled }: Props) {
       <Part title={t.sections.output} open={draft.outputSchema !== ''}>
         <TextArea
           label={t.outputSchema}
+          isCode
           help={t.outputHelp}
           error={problemOfSchema(draft)}
           placeholder={SCHEMA_EXAMPLE}
-          spellCheck={false}
           className="min-h-40 font-mono text-xs"
           {...text('outputSchema')}
           field="output.schema"
         />
         <TextField
           label={t.outputName}
+          isCode
           help={t.outputNameHelp}
           maxLength={64}
           {...text('outputName')}
@@ -86,12 +87,14 @@ export function Fields({ draft, onChange, agentId, disabled }: Props) {
         <div className="grid gap-x-4 sm:grid-cols-2">
           <TextArea
             label={t.allowedTools}
+            isCode
             help={t.allowedHelp}
             className="font-mono text-xs"
             {...text('allowedTools')}
           />
           <TextArea
             label={t.disallowedTools}
+            isCode
             help={t.disallowedHelp}
             className="font-mono text-xs"
             {...text('disallowedTools')}
@@ -148,6 +151,7 @@ function ModelFields({
       <div className="grid gap-x-4 sm:grid-cols-2">
         <TextField
           label={t.model}
+          isCode
           help={t.modelHelp}
           list={`${id}-models`}
           placeholder={t.defaultModel(models.data?.defaultModel ?? null)}
@@ -160,7 +164,7 @@ function ModelFields({
             </option>
           ))}
         </datalist>
-        <TextField label={t.fallbackModels} help={t.fallbackHelp} {...text('fallbackModels')} />
+        <TextField label={t.fallbackModels} isCode help={t.fallbackHelp} {...text('fallbackModels')} />
       </div>
       <div className="grid grid-cols-2 items-end gap-x-4 lg:grid-cols-3">
         <TextField

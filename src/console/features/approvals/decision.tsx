@@ -87,11 +87,11 @@ export function Decision({ approval }: { approval: Approval }) {
           <Fallible error={approve.error}>
             <TextArea
               label={t.editInput}
+              isCode
               field="input"
               error={problem}
               className="min-h-32 bg-canvas font-mono text-xs"
               dir="ltr"
-              spellCheck={false}
               value={edited}
               onChange={({ target }) => setEdited(target.value)}
             />

@@ -165,6 +165,7 @@ export function McpForm({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void
         <div className="grid gap-x-4 sm:grid-cols-3">
           <TextField
             label={t.clientId}
+            isCode
             field="clientId"
             help={draft.auth === 'oauth' ? t.clientIdHelp : undefined}
             required={draft.auth === 'client_credentials'}
@@ -184,6 +185,7 @@ export function McpForm({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void
           />
           <TextField
             label={t.scope}
+            isCode
             field="scope"
             help={t.scopeHelp}
             maxLength={2000}
@@ -195,15 +197,16 @@ export function McpForm({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void
       <div className="grid gap-x-4 sm:grid-cols-2">
         <TextArea
           label={t.headers}
+          isCode
           field="headers"
           help={t.headersHelp}
           className="font-mono text-xs"
-          spellCheck={false}
           value={draft.headers}
           onChange={({ target }) => set({ headers: target.value })}
         />
         <TextArea
           label={t.credentials}
+          isCode
           field="credentials"
           help={
             mcp?.credentialsSet.length
@@ -211,7 +214,6 @@ export function McpForm({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void
               : t.credentialsHelp
           }
           className="font-mono text-xs"
-          spellCheck={false}
           autoComplete="off"
           value={draft.credentials}
           onChange={({ target }) => set({ credentials: target.value })}

@@ -113,6 +113,7 @@ export function ScheduleFields({
         <div className="grid gap-x-4 sm:grid-cols-2">
           <TextField
             label={t.expression}
+            isCode
             field="schedule.value"
             help={cronInWords(draft.value) ?? t.expressionHelp}
             className="font-mono"
@@ -121,6 +122,7 @@ export function ScheduleFields({
           />
           <TextField
             label={t.timezone}
+            isCode
             field="schedule.timezone"
             list="zones"
             value={draft.timezone}

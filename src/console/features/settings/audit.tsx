@@ -61,6 +61,7 @@ export function Audit() {
       <div className="grid grid-cols-1 gap-x-3 sm:grid-cols-2 lg:grid-cols-4">
         <TextField
           label={t.action}
+          isCode
           placeholder={t.actionHelp}
           value={action.field.value}
           onChange={({ target }) => action.field.onChange(target.value)}

@@ -85,6 +85,7 @@ function Names({ id, ...saved }: Details & { id: string }) {
       />
       <TextField
         label={t.slug}
+        isCode
         field="slug"
         help={t.slugHelp}
         maxLength={64}

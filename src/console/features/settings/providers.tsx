@@ -160,6 +160,7 @@ function ProviderForm({ orgId, known, taken, onClose }: FormProps) {
         {kind === 'custom' && (
           <TextField
             label={t.customName}
+            isCode
             field="name"
             help={t.customHelp}
             error={isTaken ? t.taken : null}

@@ -200,6 +200,7 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
         />
         <TextArea
           label={t.events}
+          isCode
           field="events"
           help={t.eventsHelp}
           required

@@ -187,7 +187,7 @@ function SkillForm({ skill, onClose }: { skill: Skill | null; onClose: () => voi
       }
     >
       <div className="grid gap-x-4 sm:grid-cols-2">
-        <TextField label={t.name} field="name" help={t.nameHelp} required maxLength={64} {...text('name')} />
+        <TextField label={t.name} isCode field="name" help={t.nameHelp} required maxLength={64} {...text('name')} />
         <TextField
           label={t.displayName}
           field="displayName"

@@ -149,6 +149,7 @@ function NewFile({ spaceId, onClose }: { spaceId: string; onClose: (path: string
       <Form save={create} isReady={path.trim() !== ''} label={texts.create} onCancel={() => onClose(null)}>
         <TextField
           label={t.path}
+          isCode
           field="path"
           help={t.pathHelp}
           required

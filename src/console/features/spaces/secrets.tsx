@@ -102,6 +102,7 @@ export function Secrets({ place }: { place: Place }) {
         <div className="grid gap-x-4 sm:grid-cols-2">
           <TextField
             label={t.secretName}
+            isCode
             field="name"
             help={t.secretNameHelp}
             className="font-mono"
@@ -114,6 +115,7 @@ export function Secrets({ place }: { place: Place }) {
         </div>
         <TextField
           label={t.secretHosts}
+          isCode
           field="hosts"
           help={t.secretHostsHelp}
           className="font-mono"
@@ -148,19 +150,14 @@ function SecretValue({ value, onChange, field }: ValueProps) {
     label: t.secretValue,
     field: 'value',
     required: true,
+    isCode: true,
     value,
     onChange: ({ target }: { target: { value: string } }) => onChange(target.value),
     ref: field,
   }
   if (value.includes('\n')) {
     return (
-      <TextArea
-        {...given}
-        className="max-h-40 font-mono [-webkit-text-security:disc]"
-        autoComplete="off"
-        spellCheck={false}
-        autoFocus
-      />
+      <TextArea {...given} className="max-h-40 font-mono [-webkit-text-security:disc]" autoComplete="off" autoFocus />
     )
   }
   return (
