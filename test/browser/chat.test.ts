@@ -434,6 +434,24 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
+  it('grows with its message in browsers that size no field by its content', async () => {
+    const { page } = await visit(browser, owner)
+    const box = composer(page)
+    await box.waitFor()
+    await page.evaluate(() => {
+      CSS.supports = () => false
+      document.querySelector<HTMLElement>('[data-composer]')?.style.setProperty('field-sizing', 'fixed')
+    })
+    const heightOf = () => box.evaluate((element) => element.clientHeight)
+    const low = await heightOf()
+    await box.fill('One\n'.repeat(6))
+    await expect.poll(() => box.evaluate((element) => element.scrollHeight - element.clientHeight)).toBe(0)
+    expect(await heightOf()).toBeGreaterThan(2 * low)
+    await box.fill('')
+    await expect.poll(heightOf).toBe(low)
+    await leave(page)
+  })
+
   it('locks a new message while it is sent, so that no later letter of it is lost', async () => {
     const { page } = await visit(browser, owner)
     const release = Promise.withResolvers<void>()

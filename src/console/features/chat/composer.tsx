@@ -1,5 +1,5 @@
 import { ArrowUp, LoaderCircle, Paperclip, RotateCcw, Square, X } from 'lucide-react'
-import { type DragEvent, type ReactNode, useEffect, useId, useRef, useState } from 'react'
+import { type DragEvent, type ReactNode, useEffect, useId, useLayoutEffect, useRef, useState } from 'react'
 import { IconButton } from '../../components/button.tsx'
 import { toast } from '../../components/toast.tsx'
 import { cn } from '../../lib/class-names.ts'
@@ -48,6 +48,15 @@ export function Composer({ draftKey, placeholder, onSend, onStop, isWaiting = fa
   const picker = useRef<HTMLInputElement>(null)
 
   useEffect(() => storeDraft(draftKey, text), [text, draftKey])
+
+  // Safari before 26.2 and Firefox before 152 size no field by its content.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: its height is that of the text
+  useLayoutEffect(() => {
+    const { current } = input
+    if (!current || CSS.supports('field-sizing', 'content')) return
+    current.style.height = 'auto'
+    current.style.height = `${current.scrollHeight}px`
+  }, [text])
 
   useEffect(() => {
     if (!isQuiet && hasMouse()) input.current?.focus()
