@@ -147,8 +147,8 @@ const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
     {
       name: 'disk_error',
       detail:
-        'The database file cannot be read or written: its disk fails, has no space or inodes left, or knows no locks, as ' +
-        'some network shares. The operator has to look at the disk (df -h, df -i) and at the log of its system.',
+        'The database file cannot be read or written: its disk fails, is read-only, has no space or inodes left, or knows ' +
+        'no locks, as some network shares. The operator has to look at the disk (df -h, df -i) and at the log of its system.',
     },
   ],
   [

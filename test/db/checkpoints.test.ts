@@ -85,3 +85,35 @@ test('a checkpoint that fails is tried again and reported once, until one is com
     await stop()
   }
 })
+
+test('a log that grows because another program keeps reading is reported once', async () => {
+  await using folder = await createFolder()
+  const file = join(folder.path, 'muster.db')
+  const db = new Sqlite(file)
+  db.pragma('journal_mode = WAL')
+  db.exec('CREATE TABLE written (second INTEGER)')
+  const reader = new Sqlite(file)
+  reader.exec('BEGIN')
+  reader.prepare('SELECT * FROM written').all()
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'performance'] })
+  let tries = 0
+  const failures: string[] = []
+  const stop = startCheckpoints(file, {
+    onCheckpoint: () => tries++,
+    isMoved: () => false,
+    onFailure: ({ message }) => failures.push(message),
+    largeLog: 1,
+  })
+  async function pass() {
+    db.exec('INSERT INTO written VALUES (1)')
+    vi.advanceTimersByTime(60_000)
+    for (let turns = 0; turns < 20; turns++) await turn()
+  }
+  try {
+    while (tries < 4) await pass()
+    expect(failures).toEqual([expect.stringContaining('another program reads the database without a pause')])
+  } finally {
+    await stop()
+    for (const each of [reader, db]) each.close()
+  }
+})

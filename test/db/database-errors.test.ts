@@ -1,6 +1,9 @@
+import { statSync } from 'node:fs'
 import { createServer, type Socket } from 'node:net'
+import { join } from 'node:path'
 import { TLSSocket } from 'node:tls'
 import { DriverAdapterError } from '@prisma/driver-adapter-utils'
+import Sqlite from 'better-sqlite3'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type Database, openDatabase, Prisma } from '../../src/db/client.ts'
 import { postgresqlAdapter } from '../../src/db/postgresql/adapter.ts'
@@ -107,6 +110,25 @@ describe('SQLite', () => {
     expect(isUnavailable(await failure(db.organization.create({ data })))).toBe(true)
     await db.$executeRaw(Prisma.raw(`PRAGMA max_page_count = ${before}`))
     await db.organization.create({ data })
+  })
+
+  test('a log that has grown is cut when it begins anew', async () => {
+    const { db, folder } = database
+    const file = join(folder, 'muster.db')
+    const log = `${file}-wal`
+    const reader = new Sqlite(file)
+    reader.exec('BEGIN')
+    reader.prepare('SELECT count(*) FROM "Organization"').get()
+    const add = (id: string, size: number) =>
+      db.$executeRaw`INSERT INTO "Organization" ("id", "name", "slug", "createdAt")
+        VALUES (${id}, hex(zeroblob(${size / 2})), ${id}, 0)`
+    await add('large', 70 * 1024 * 1024)
+    expect(statSync(log).size).toBeGreaterThan(64 * 1024 * 1024)
+    reader.exec('COMMIT')
+    reader.pragma('wal_checkpoint(PASSIVE)')
+    reader.close()
+    await add('small', 2)
+    expect(statSync(log).size).toBe(64 * 1024 * 1024)
   })
 })
 

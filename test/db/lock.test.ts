@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import Sqlite from 'better-sqlite3'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { openDatabase } from '../../src/db/client.ts'
-import { DatabaseLockedError, lockDatabase } from '../../src/db/sqlite/file-lock.ts'
+import { accessAdvice, DatabaseLockedError, lockDatabase } from '../../src/db/sqlite/file-lock.ts'
 
 let folder: string
 let file: string
@@ -46,6 +46,11 @@ test('a lock that no server holds is explained by a program, or a file system wi
   expect(() => lockDatabase(file)).toThrow(/^Another program uses .*, or its file system knows no locks/)
   holder.close()
   lockDatabase(file).release()
+})
+
+test('a folder on a read-only file system is refused with the way to make it writable', () => {
+  const refused = Object.assign(new Error('EROFS: read-only file system'), { code: 'EROFS' })
+  expect(accessAdvice(refused)).toMatch(/read-only: mount it writable.* set DATA_DIR/)
 })
 
 test('the lock of a killed server is free at once', async () => {

@@ -22,6 +22,12 @@ const MAX_BIND_VALUES = 32_766
 const CHECKPOINT = 16_000
 
 /**
+ * Size to which the log is cut when it begins anew (bytes), twice its usual one. A long read of another program makes it
+ * grow, and its file would stay as large until the server stops.
+ */
+const LOG_SIZE = 64 * 1024 * 1024
+
+/**
  * Page cache of the writing connection (KiB). Runs write adjacent pages, and better-sqlite3's default of 16 MiB would
  * fill with pages that are not read again.
  */
@@ -64,6 +70,7 @@ export function sqliteAdapter(
       await untilFree(() => writer.script('PRAGMA journal_mode = WAL'))
       writer.script('PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON')
       writer.script(`PRAGMA wal_autocheckpoint = ${CHECKPOINT}; PRAGMA cache_size = -${WRITER_CACHE}`)
+      writer.script(`PRAGMA journal_size_limit = ${LOG_SIZE}`)
       // Savepoint journals stay in memory. By default they spill into a file beyond 64 KiB, the size of a run's forty
       // pages, and each insert would take three times as long.
       writer.script('PRAGMA temp_store = MEMORY')

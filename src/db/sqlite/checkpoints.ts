@@ -9,6 +9,8 @@ type Options = {
   isMoved: () => boolean
   /** Called with the first failure since the start or the last complete checkpoint. Each is tried again. */
   onFailure: (error: Error) => void
+  /** Size from which a log is reported that could not be copied (bytes). */
+  largeLog?: number
 }
 
 /** Interval of checks, idle time before a checkpoint, and maximum time between checkpoints under load (ms). */
@@ -16,18 +18,28 @@ const INTERVAL = 1_000
 const IDLE = 5_000
 const LONGEST = 60_000
 
+/** Eight times the usual size of the log (bytes). */
+const LARGE_LOG = 256 * 1024 * 1024
+
+const READ_TOO_LONG =
+  'another program reads the database without a pause, such as a shell of sqlite3 with an open transaction, so the log ' +
+  'grows until the disk is full: end that program'
+
 /**
  * Checkpoints the log of an SQLite file after 5 s without writes, and every 60 s under load. So a plain copy of the
  * file is nearly complete. A worker thread does this on its own connection, because a log of 32 MiB takes 0.25 to
  * 0.4 s, which would block the event loop. Returns a function that stops it.
  */
-export function startCheckpoints(file: string, { onCheckpoint, isMoved, onFailure }: Options): () => Promise<void> {
+export function startCheckpoints(file: string, options: Options): () => Promise<void> {
+  const { onCheckpoint, isMoved, onFailure, largeLog = LARGE_LOG } = options
   /** The thread of the checkpoint in progress. An idle one would keep 14 MiB. */
   let thread: Worker | undefined
   let isStopped = false
   /** Time stamp of the log's last write, and the time stamp up to which the file contains it. */
   let written = 0
   let done = 0
+  /** Size of the log (bytes). */
+  let size = 0
   /** Time at which the last write was noticed, and since which the log is ahead of the file (ms, monotonic clock). */
   let writtenAt = 0
   let since = 0
@@ -44,6 +56,7 @@ export function startCheckpoints(file: string, { onCheckpoint, isMoved, onFailur
       written = log.mtimeMs
       writtenAt = now
     }
+    size = log.size
     if (written === done) return
     if (now - writtenAt < IDLE && now - since < LONGEST) return
     checkpoint()
@@ -58,7 +71,10 @@ export function startCheckpoints(file: string, { onCheckpoint, isMoved, onFailur
       since = performance.now()
       // Writes during the checkpoint have a later time stamp.
       if (isDone) done = upTo
-      else writtenAt = since
+      else {
+        writtenAt = since
+        if (size > largeLog) fail(new Error(READ_TOO_LONG))
+      }
     }
     try {
       thread = new Worker(new URL('./checkpoint-thread.js', import.meta.url), { workerData: file, execArgv: [] })

@@ -101,12 +101,16 @@ export const shortageAdvice = (error: unknown): string => {
 const ACCESS =
   ' Give the user that runs the server write access to the file and its folder, for example with chown after a start as another user.'
 
+const READ_ONLY =
+  ' Its file system is read-only: mount it writable, in a container as a volume without :ro, or set DATA_DIR to another folder.'
+
 /** Returns advice on a file that cannot be opened or written, as a sentence after a blank; empty for other errors. */
 export function accessAdvice(error: unknown): string {
   const code = codeOf(error)
   // A disk without free inodes is reported as this, too.
   if (code.startsWith('SQLITE_CANTOPEN')) return `${ACCESS} If it has that, free inodes of the disk: df -i shows them.`
-  return /^(?:EACCES|EPERM|EROFS|SQLITE_READONLY)/.test(code) ? ACCESS : shortageAdvice(error)
+  if (code === 'EROFS') return READ_ONLY
+  return /^(?:EACCES|EPERM|SQLITE_READONLY)/.test(code) ? ACCESS : shortageAdvice(error)
 }
 
 const isBusy = (error: unknown): boolean => codeOf(error).startsWith('SQLITE_BUSY')
