@@ -72,7 +72,9 @@ function inline(schema: unknown, defs: Readonly<Record<string, Schema>>): Schema
   // The format alone describes the text, and a minimum length means nearly the same as not blank.
   if (cleaned.format !== undefined || cleaned.pattern === NOT_BLANK) delete cleaned.pattern
   for (const limit of ['minimum', 'maximum']) if (Math.abs(cleaned[limit] as number) === SAFE) delete cleaned[limit]
-  return withoutUnion(cleaned)
+  const { type, ...rest } = cleaned
+  // AutoGen and CrewAI read no lists of types in inputs.
+  return Array.isArray(type) ? { ...rest, anyOf: type.map((each) => ({ type: each })) } : cleaned
 }
 
 /** Writes a choice between one type and null as a list of types. */
