@@ -287,6 +287,8 @@ describe('the kind of a failure', () => {
     ],
     [400, 'messages must not be empty', 'invalid_request_error', 'refused'],
     [400, "Invalid 'user': string too long. Expected at most 64.", 'string_above_max_length', 'refused'],
+    [400, "Invalid 'input[2].id': string too long. Expected at most 64.", 'string_above_max_length', 'refused'],
+    [400, '[input[2].id] [string_above_max_length] Invalid input', 'bad_request', 'refused'],
     [400, 'Request contains an invalid argument.', 'INVALID_ARGUMENT', 'refused'],
     [400, "Invalid 'messages': array too long. Expected an array with maximum length 2048.", '', 'context_too_long'],
     [446, 'The guardrail checks defined in the config failed.', 'hooks_failed', 'content_filter'],

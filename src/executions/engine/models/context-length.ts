@@ -34,8 +34,9 @@ const TOO_LONG: readonly RegExp[] = [
   /prompt ?超长|(?:输入|上下文|提示词)\S{0,12}(?:长度)?(?:超过|超出|超限|过长)|token\S{0,6}超(?:过|出|限)/i,
 ]
 
-/** Wordings that concern the answer's length or a token rate instead. */
+/** Wordings that concern the answer's length, a token rate or the id of an item instead. */
 const OTHER_LIMITS: readonly RegExp[] = [
+  /\.(?:call_)?id\W{1,4}string[ _](?:too[ _]long|above_max_length)/i,
   /^(?:HTTP \d+: )?\W*max_(?:completion_|output_|new_)?tokens\b\W{0,3}(?:\d+\W{1,3})?(?:exceeds|must|cannot|should|is greater|:? ?\d+ ?>)/i,
   /maximum tokens you requested|number of (?:requested )?(?:output|completion|new) tokens/i,
   /tokens? per (?:min|hour|day)|rate limit reached/i,
