@@ -53,7 +53,7 @@ describe('every door', () => {
   )
 
   it.each([
-    ['/openai/v1/chat/completions', { messages: [{ role: 'system', content: 'No question' }] }],
+    ['/openai/v1/chat/completions', { messages: [{ role: 'user', content: '' }] }],
     ['/openai/v1/responses', { input: 'Hi', previous_response_id: `resp_${everythingElse.execution}` }],
   ])('%s counts no run for a request that it refuses', async (path, body) => {
     const { token } = await server.member()
