@@ -45,6 +45,7 @@ describe('every door', () => {
           continue
         }
         expect(text).toMatch(/rate limit/i)
+        expect(text).not.toContain('..')
         // A tool answers with an error that the model reads.
         if (name.startsWith('POST /mcp')) expect(text).toMatch(/isError/)
         else expect([status, headers.get('retry-after')]).toEqual([429, expect.stringMatching(/^\d+$/)])

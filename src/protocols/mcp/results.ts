@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { AppError, toAppError, toBody } from '../../errors.ts'
+import { AppError, textOf, toAppError, toBody } from '../../errors.ts'
 import type { Executed } from '../../executions/schema.ts'
 import { report } from '../../http/log.ts'
 import { type Context, fromTRPCError } from '../../trpc.ts'
@@ -27,7 +27,7 @@ export function toErrorResult({ deps, requestId }: Context, thrown: unknown): To
   const error = toAppError(fromTRPCError(thrown))
   report(deps, error, requestId)
   return {
-    content: [{ type: 'text', text: [error.message, error.detail].filter(Boolean).join('. ') }],
+    content: [{ type: 'text', text: textOf(error) }],
     isError: true,
     _meta: { 'muster/error': toBody(error, requestId) },
   }
