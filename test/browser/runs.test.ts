@@ -111,7 +111,7 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     await leave(page)
   })
 
-  it('use the clock of the server where that of the browser is wrong', async () => {
+  it('use the clock of the server if that of the browser is wrong, and name other time zones', async () => {
     const { page } = await visit(browser, owner, '/app', { timezoneId: 'Pacific/Apia' })
     await page.clock.setFixedTime(Date.now() + 25 * 3_600_000)
     await execute('Just now')
@@ -120,6 +120,11 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     const row = page.getByRole('row').filter({ hasText: 'Just now' })
     await row.waitFor()
     expect(await row.locator('time').textContent()).not.toMatch(/[hd]/)
+    const schedule = { type: 'cron', value: '0 8 * * *', timezone: 'Europe/Berlin' }
+    const mission = { title: 'Daily', goal: 'Sum up', agentId, schedule }
+    const { id } = (await request(server, 'POST', '/api/v1/missions', { body: mission })).body
+    await page.goto(`/app/missions/${id}`)
+    await page.getByRole('heading', { name: 'Next runs in the time of Europe/Berlin' }).waitFor()
     await leave(page)
   })
 

@@ -37,6 +37,7 @@ export const missions = {
   overlaps: { skip: 'Skip the next run', queue: 'Wait, then run' },
   maxRuns: 'Maximum number of runs',
   next: 'Next runs',
+  nextIn: (timezone: string) => `Next runs in the time of ${timezone}`,
   nextOne: 'Next run',
   noNext: 'No run is planned.',
   last: 'Last run',

@@ -11,7 +11,7 @@ import { Menu, MenuItem } from '../../components/menu.tsx'
 import { More } from '../../components/more.tsx'
 import { Loaded, Page, Rows, Section } from '../../components/page.tsx'
 import { Ago } from '../../components/time.tsx'
-import { duration, moment } from '../../lib/format.ts'
+import { duration, moment, ownTimeZone } from '../../lib/format.ts'
 import { everyMs, pages, query, useAction } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { missions as t } from '../../texts/missions.ts'
@@ -114,7 +114,8 @@ function Shown({ mission }: { mission: MissionShape }) {
 function Next({ id, timezone }: { id: string; timezone: string }) {
   const next = useQuery({ ...query('missions.next', { id, count: 5 }), refetchInterval: 30_000 })
   return (
-    <Section title={t.next}>
+    // The runs below have the times of the person.
+    <Section title={timezone === ownTimeZone() ? t.next : t.nextIn(timezone)}>
       <Loaded query={next} lines={2}>
         {({ next: times }) =>
           times.length ? (
