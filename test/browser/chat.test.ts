@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, rm, utimes, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Browser } from 'playwright-core'
@@ -367,6 +367,9 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await page.getByRole('button', { name: 'Upload lost.txt again' }).click()
     await page.getByLabel('Uploading').waitFor({ state: 'detached' })
     await writeFile(changing, 'After a change')
+    // The browser compares whole seconds.
+    const later = Date.now() / 1_000 + 60
+    await utimes(changing, later, later)
     await page.getByRole('button', { name: 'Upload changing.txt again' }).click()
     await page.getByText('The browser cannot read it.').waitFor()
     await page.getByRole('button', { name: 'Remove changing.txt' }).click()
