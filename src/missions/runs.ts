@@ -146,13 +146,9 @@ export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<
     if (passes) await skip(deps, mission, lastDue(mission, due, now), 'the previous run is still active', now)
     return
   }
-  // The fire time may have waited until then. A run that was taken over from a dead process was itself late.
-  const freeSince = mission.overlap === 'queue' && before?.attempt === 1 ? (before.completedAt?.getTime() ?? 0) : 0
-  const isMissed = (time: Date) =>
-    mission.scheduleType !== 'continuous' && now.getTime() - Math.max(time.getTime(), freeSince) > MISSED
-  const at = isMissed(due) ? lastDue(mission, due, now) : due
+  const { at, isMissed } = currentDue(mission, due, before, now)
   const next = nextFire(mission, at)
-  if (mission.catchUp === 'skip' && isMissed(at)) return skip(deps, mission, at, MISSED_REASON, now)
+  if (mission.catchUp === 'skip' && isMissed) return skip(deps, mission, at, MISSED_REASON, now)
   const actor = await actorOf(deps.db, mission)
   if (!actor) return pauseFor(deps, mission, 'The owner is no longer a member', now)
   const skipped = countDue(mission, due, at) - 1
@@ -168,6 +164,18 @@ export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<
     await pauseFor(deps, mission, message, now)
   }
 }
+
+/** Returns the fire time to handle now: the due one, or the latest if no server was there in time for the due one. */
+function currentDue(mission: MissionRow, due: Date, before: LastRun, now: Date): { at: Date; isMissed: boolean } {
+  // The fire time may have waited until then. A run that was taken over from a dead process was itself late.
+  const freeSince = mission.overlap === 'queue' && before?.attempt === 1 ? (before.completedAt?.getTime() ?? 0) : 0
+  const isMissed = (time: Date) =>
+    mission.scheduleType !== 'continuous' && now.getTime() - Math.max(time.getTime(), freeSince) > MISSED
+  const at = isMissed(due) ? lastDue(mission, due, now) : due
+  return { at, isMissed: isMissed(at) }
+}
+
+type LastRun = Awaited<ReturnType<typeof findLastRun>>
 
 const MISSED_REASON = 'no server fired them in time'
 
