@@ -1,5 +1,6 @@
 """The REST API with `requests`: runs an agent, and follows a second run as a stream.
 
+    pip install requests
     TOKEN=mst_… python3 examples/python_requests.py
 """
 
