@@ -121,6 +121,17 @@ it('a request to a forbidden address makes no connection', async () => {
   expect(canary.connections).toBe(0)
 })
 
+it('an address with a user name or a password is refused, also as the target of a redirect', async () => {
+  outside.headers.length = 0
+  for (const user of ['ada', 'ada:x', ':x']) {
+    const url = `http://${user}@${ALLOWED}:${outside.port}/`
+    await expect(get(url)).rejects.toThrow('The address is not allowed')
+    await expect(get(redirecting(url))).rejects.toThrow('The address is not allowed')
+  }
+  // The redirects themselves.
+  expect(outside.headers).toHaveLength(3)
+})
+
 it('a redirect of any kind to a forbidden address is refused', async () => {
   for (const status of [301, 302, 303, 307, 308]) {
     const refused = addresses().filter((url) => url !== '' && url !== '//')
