@@ -685,12 +685,11 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     const { page } = await visit(browser, owner, '/app/agents?show=public')
     await page.getByText('Agents that other organizations make public appear here.').waitFor()
     const palette = page.getByRole('combobox')
-    // The keys of Firefox for its console, and those of a Cyrillic keyboard.
-    await page.keyboard.press('Control+Shift+k')
-    await page.evaluate(() =>
-      window.dispatchEvent(new KeyboardEvent('keydown', { key: 'л', code: 'KeyK', ctrlKey: true })),
-    )
+    // The keys of a Cyrillic keyboard, then those of Firefox for its console, which change nothing.
+    const cyrillic = { key: 'л', code: 'KeyK', ctrlKey: true }
+    await page.evaluate((keys) => window.dispatchEvent(new KeyboardEvent('keydown', keys)), cyrillic)
     await palette.waitFor()
+    await page.keyboard.press('Control+Shift+k')
     await page.keyboard.press('Control+k')
     await palette.waitFor({ state: 'detached' })
     await page.keyboard.press('Control+k')
