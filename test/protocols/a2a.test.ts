@@ -174,6 +174,8 @@ describe.each(['1.0', '0.3'] as const)('the client of version %s', (version) => 
     const task = (await client.sendMessage(say('Hello'))) as Task
     expect(task.status?.state).toBe(TaskState.TASK_STATE_FAILED)
     expect(task.status?.message?.parts[0]?.content?.value).toMatch(/\w/)
+    // Microsoft's Agent Framework shows the last message, which was the question.
+    expect(task.history.at(-1)).toEqual(task.status?.message)
   })
 
   it('waits for a person whose approval the run needs', async () => {

@@ -94,13 +94,17 @@ type Options = { contextId: string; settings: Settings; historyLength?: number |
 /** Returns a run as a task. */
 export function toTask(run: Run, { contextId, settings, historyLength }: Options): Task {
   const place = { taskId: run.id, contextId }
+  const status = statusOf(run, place, settings)
   const asked = messageOf(place, Role.ROLE_USER, `${run.id}-message`, run.message)
+  // Microsoft's Agent Framework takes the last message of a task without an artifact for the answer.
+  const reason = run.status === 'failed' || run.status === 'cancelled' ? status.message : undefined
+  const history = [...(run.message ? [asked] : []), ...(reason ? [reason] : [])]
   return {
     id: run.id,
     contextId,
-    status: statusOf(run, place, settings),
+    status,
     artifacts: run.status === 'completed' && run.result ? [artifactOf(run.result)] : [],
-    history: historyLength === 0 || !run.message ? [] : [asked],
+    history: historyLength === 0 ? [] : history.slice(-(historyLength ?? history.length)),
     metadata: undefined,
   }
 }
