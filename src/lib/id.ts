@@ -36,6 +36,10 @@ export function toBase62(value: number, length: number): string {
   return text
 }
 
+/** Decodes a number that {@link toBase62} has encoded. */
+export const fromBase62 = (text: string): number =>
+  [...text].reduce((value, digit) => value * 62 + BASE62.indexOf(digit), 0)
+
 /** Returns a secret of 256 random bits, for cookies and links. */
 export const newSecret = (): string => randomBase62(43)
 

@@ -751,6 +751,24 @@ describe('function tools of the client', () => {
     expect(model.requests.length).toBe(count)
   })
 
+  it("have ids that fit OpenAI's models, and those of an earlier server reach their run", async () => {
+    const calls = ['a', 'b'].map((id) => ({ ...CALL.toolCalls[0]!, id: `chatcmpl-tool-${id.repeat(32)}` }))
+    model.script({ toolCalls: calls }, { tokens: 'It is sunny.' })
+    const messages: OpenAI.Chat.ChatCompletionMessageParam[] = [user('Weather?')]
+    const first = await clientOf().chat.completions.create({ model: agent, tools, messages })
+    const made = first.choices[0]!.message.tool_calls!
+    expect(made.map(({ id }) => /^call_[0-9A-Za-z]{35}$/.test(id))).toEqual([true, true])
+    expect(new Set(made.map(({ id }) => id)).size).toBe(2)
+    const formerId = (index: number) => `call_${first.id.replace('chatcmpl-', '')}_1_${calls[index]!.id}`
+    messages.push(first.choices[0]!.message)
+    messages.push({ role: 'tool', tool_call_id: made[1]!.id, content: 'second' })
+    messages.push({ role: 'tool', tool_call_id: formerId(0), content: 'first' })
+    const second = await clientOf().chat.completions.create({ model: agent, tools, messages })
+    expect(second.id).toBe(first.id)
+    const results = model.requests.at(-1)!.body.messages.slice(-2)
+    expect(results.map(({ content }) => content)).toEqual(['first', 'second'])
+  })
+
   it.each([false, true])('may be custom ones with a text as input (stream: %s)', async (stream) => {
     const format = { type: 'grammar' as const, grammar: { syntax: 'regex' as const, definition: 'P.*' } }
     const custom: OpenAI.Chat.ChatCompletionTool[] = [{ type: 'custom', custom: { name: 'patch', format } }]

@@ -171,10 +171,10 @@ async function* toFrames(
 async function undecidedOf({ db }: Pick<Deps, 'db'>, { id: executionId }: ExecutionRow): Promise<AskedPart[]> {
   const pending = await db.approval.findMany({
     where: { executionId, status: 'pending' },
-    select: { id: true, step: true, toolUseId: true, tool: true, input: true },
+    select: { id: true, step: true, position: true, tool: true, input: true },
     orderBy: { position: 'asc' },
   })
-  return pending.map(({ id: approvalId, step, toolUseId, tool: name, input }) => {
-    return { type: 'approval', approvalId, id: toCallId(executionId, step, toolUseId), name, input: parseExact(input) }
+  return pending.map(({ id: approvalId, step, position, tool: name, input }) => {
+    return { type: 'approval', approvalId, id: toCallId(executionId, step, position), name, input: parseExact(input) }
   })
 }

@@ -41,7 +41,7 @@ export async function giveClientResults(
     return after === null ? null : { row, after }
   }
   const filled = open.map((call) => {
-    const found = given.find(({ call: one }) => one?.step === call.step && one.toolUseId === call.toolUseId)
+    const found = given.find(({ call: one }) => one?.step === call.step && isSame(one, call))
     if (!found) throw badRequest('A result of a tool call is missing', { detail: MISSING })
     return { ...call, content: checked(found.content), isError: found.isError }
   })
@@ -52,6 +52,12 @@ export async function giveClientResults(
   const changed = overrides && { overrides: overrides as Prisma.JsonObject }
   return { row: { ...row, waitingFor: null, ...changed }, after: row.seqReserved - 1 }
 }
+
+type Named = { position?: number; toolUseId?: string }
+
+/** Returns whether an id names a call of its step. */
+const isSame = (one: Named, { position, toolUseId }: Required<Named>): boolean =>
+  one.position === undefined ? one.toolUseId === toolUseId : one.position === position
 
 /** The texts, tools and settings that a request gives a run. */
 export type Manner = Pick<Overrides, 'instructions' | 'clientTools' | 'demandedTool' | 'modelSettings' | 'output'>
@@ -94,7 +100,7 @@ export async function giveEarlierResults(
   const foreign = last.filter(({ id }) => !readCallId(id))
   const asked = foreign.length ? await askedCalls(deps, row) : []
   const filled = (await findOpenCalls(db, row.id)).flatMap((call) => {
-    const id = toCallId(row.id, call.step, call.toolUseId)
+    const id = toCallId(row.id, call.step, call.position)
     const given =
       results.findLast((result) => result.id === id) ??
       takeSame(

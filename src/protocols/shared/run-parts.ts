@@ -6,6 +6,7 @@ import { type ExecutionRow, isTerminal, readEvents } from '../../executions/engi
 import type { Overrides } from '../../executions/engine/queue/accept.ts'
 import { clientToolName } from '../../executions/engine/queue/client-tools.ts'
 import { followFrom } from '../../executions/follow.ts'
+import { fromBase62, toBase62 } from '../../lib/id.ts'
 import { asObject, asText } from '../../lib/unknown.ts'
 import type { ExecutionEvent, MessageData } from '../../wire.ts'
 
@@ -77,12 +78,26 @@ function textIn(input: unknown): string {
 /** Returns the text that a custom tool gets from a call. */
 export const customInputOf = ({ input }: Pick<ClientCall, 'input'>): string => asText(asObject(input).input)
 
-/** Returns the id of a call, unique among all runs: models repeat theirs. */
-export const toCallId = (executionId: string, step: number, toolUseId: string) =>
-  `call_${executionId}_${step}_${toolUseId}`
+/**
+ * Returns the id of a call, unique among all runs: models repeat theirs. It has 40 characters, which is the maximum of
+ * OpenAI's models, to which a client may send it when it continues with another model.
+ */
+export function toCallId(executionId: string, step: number, position: number): string {
+  const [, time, random] = executionId.split('-')
+  return `call_${toBase62(Number(time), 8)}${random}${toBase62(step, 3)}${toBase62(position, 2)}`
+}
+
+/** A call as its id names it: by its position in the step, or in the long ids of earlier servers by the model's id. */
+type ReadCall = { executionId: string; step: number; position?: number; toolUseId?: string }
 
 /** Reads an id of {@link Part}. Returns null for a foreign id. */
-export function readCallId(id: string) {
+export function readCallId(id: string): ReadCall | null {
+  const [, time, random, last, position] =
+    /^call_([0-9A-Za-z]{8})([0-9A-Za-z]{22})([0-9A-Za-z]{3})([0-9A-Za-z]{2})$/.exec(id) ?? []
+  if (time && last && position) {
+    const executionId = `exec-${fromBase62(time)}-${random}`
+    return { executionId, step: fromBase62(last), position: fromBase62(position) }
+  }
   const [, executionId, step, toolUseId] = /^call_(exec-\d{1,15}-[0-9A-Za-z]{22})_(\d{1,9})_(.*)$/s.exec(id) ?? []
   return executionId && step && toolUseId !== undefined ? { executionId, step: Number(step), toolUseId } : null
 }
@@ -163,7 +178,7 @@ export function createPartReader({
   }
 
   const callOf = (toolUseId: string): ClientCall =>
-    calls.get(toolUseId) ?? { id: toCallId(executionId, 0, toolUseId), name: '', input: {} }
+    calls.get(toolUseId) ?? { id: toCallId(executionId, 0, 0), name: '', input: {} }
 
   const idOf = ({ number, texts, open }: Step) => `${open}_${number}_${texts}`
 
@@ -214,22 +229,26 @@ export function createPartReader({
       case 'assistant': {
         const thinking = data.content.flatMap((block) => (block.type === 'thinking' ? block.text : [])).join('')
         const made = data.content.flatMap((block) => (block.type === 'tool_use' ? block : []))
-        const toCall = ({ id, name, input }: (typeof made)[number]) => {
+        const toCall = ({ name, input }: (typeof made)[number], position: number) => {
           const own = ownTools.get(name)
           return {
-            id: toCallId(executionId, data.step, id),
+            id: toCallId(executionId, data.step, position),
             name: own?.name ?? name,
             isClients: own !== undefined,
             ...(own?.format ? { input: { input: textIn(input) }, isCustom: true } : { input }),
           }
         }
-        calls = new Map(made.map((block) => [block.id, toCall(block)]))
+        calls = new Map(made.map((block, position) => [block.id, toCall(block, position)]))
         const parts = [
           ...beginStep(data.step),
           ...complete('reasoning', data.step, thinking),
           ...complete('text', data.step, data.text),
           ...close(),
-          ...made.map((block) => ({ type: 'tool-call' as const, step: data.step, ...toCall(block) })),
+          ...made.map((block, position) => ({
+            type: 'tool-call' as const,
+            step: data.step,
+            ...toCall(block, position),
+          })),
           { type: 'step-end' as const, step: data.step },
         ]
         step = null
