@@ -3,6 +3,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import { defineTool, type Tool, type ToolUser } from '../executions/engine/run/tools.ts'
 import { excerpt } from '../lib/excerpt.ts'
+import { decodeText } from '../lib/file-type.ts'
 import { FilePath, ListFiles, WriteFile } from './schema.ts'
 import { edit, get, list, search, write } from './service.ts'
 
@@ -63,8 +64,9 @@ export function fileTools(deps: Deps, { row, actor }: ToolUser): Tool[] {
     listFiles(async (input) => list(await actor('spaces:read'), deps, { id, ...input })),
     readFile(async ({ path, offset }) => {
       const { content, encoding } = await get(await actor('spaces:read'), deps, { id, path })
-      if (encoding !== 'utf8') throw badRequest('The file is not text')
-      return excerpt(content, offset)
+      const text = encoding === 'utf8' ? content : decodeText(Buffer.from(content, encoding))?.text
+      if (text === undefined) throw badRequest('The file is not text')
+      return excerpt(text, offset)
     }),
     writeFile(async (input) => {
       const { path, size } = await write(await actor('spaces:write'), deps, { id, ...input })

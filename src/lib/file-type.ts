@@ -22,15 +22,34 @@ const MARKS = [
   ['utf-16be', 0xfe, 0xff],
 ] as const
 
+/** The encoding of text files without a mark that are not UTF-8, such as the CSV of Excel in Western Europe. */
+export const WESTERN = 'windows-1252'
+
+/** A text with its encoding. */
+export type DecodedText = { text: string; encoding: string }
+
 /** Decodes the beginning of a text file. Returns null for anything else. The last character may be cut off. */
-export function decodeText(bytes: Uint8Array): string | null {
-  const [encoding = 'utf-8'] = MARKS.find(([, first, second]) => bytes[0] === first && bytes[1] === second) ?? []
-  try {
-    const text = new TextDecoder(encoding, { fatal: true }).decode(bytes, { stream: true })
-    return /[^\P{Cc}\t\n\f\r\u0085\u001b]/u.test(text) ? null : text
-  } catch {
-    return null
+export function decodeText(bytes: Uint8Array): DecodedText | null {
+  const [marked] = MARKS.find(([, first, second]) => bytes[0] === first && bytes[1] === second) ?? []
+  for (const encoding of marked ? [marked] : isWestern(bytes) ? ['utf-8', WESTERN] : ['utf-8']) {
+    try {
+      const text = new TextDecoder(encoding, { fatal: true }).decode(bytes, { stream: true })
+      return /[^\P{Cc}\t\n\f\r\u0085\u001b]/u.test(text) ? null : { text, encoding }
+    } catch {}
   }
+  return null
+}
+
+/**
+ * Returns whether a text may be in a Western language: most of its characters beyond ASCII are small letters, quotes and
+ * other signs that stand alone. In other languages they follow one another, or take several bytes.
+ */
+function isWestern(bytes: Uint8Array): boolean {
+  const runs =
+    Buffer.from(bytes)
+      .toString('latin1')
+      .match(/[\x80-\xff]+/g) ?? []
+  return runs.filter((run) => /^[\x80\x85\x91-\x97\xa0£§©«®°»ß-öø-ÿ]$/.test(run)).length * 2 > runs.length
 }
 
 /** Returns whether bytes are UTF-8 without control characters. The last character may be cut off. */

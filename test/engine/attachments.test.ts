@@ -85,6 +85,18 @@ describe('a text file', () => {
     expect(stored.execution).toMatchObject({ files: [name], mediaIds: [] })
   })
 
+  test('in windows-1252 is read with a warning, and one in another old encoding is named', async () => {
+    const western = await media('cities.csv', Buffer.from('1;Zürich\n2;Málaga', 'latin1'))
+    const cyrillic = await media('letter.txt', Buffer.from('cff0e8e2e5f2', 'hex'))
+    const { requests, execution } = await run({ mediaIds: [western, cyrillic] })
+    expect(textIn(requests[0]!)).toContain('2;Málaga')
+    expect(textIn(requests[0]!)).toContain('[Attached file: letter.txt')
+    expect(execution.warnings).toEqual([
+      { code: 'attachment_not_read', text: expect.stringMatching(/cities\.csv .* was read as windows-1252/) },
+      { code: 'attachment_not_read', text: expect.stringMatching(/letter\.txt .* no text in UTF-8/) },
+    ])
+  })
+
   test('is cut at 200 KB of a message together, with a mark and a warning', async () => {
     const mediaIds = [await media('a.txt', 'a'.repeat(150 * 1024)), await media('b.txt', 'b'.repeat(100 * 1024))]
     const { requests, execution } = await run({ mediaIds })
@@ -201,9 +213,9 @@ test.each([
   [Buffer.from([0xc3, 0xa9, 0xc3]), 'é'],
   [Buffer.from([0xff, 0xfe, 0x41, 0]), 'A'],
   [Buffer.from([0, 1]), null],
-  [Buffer.from([0xe9, 0x20]), null],
+  [Buffer.from([0xe9, 0x20]), 'é '],
 ])('%j is decoded as text, unless it is none', (given, expected) => {
-  expect(decodeText(Buffer.from(given as string))).toBe(expected)
+  expect(decodeText(Buffer.from(given as string))?.text ?? null).toBe(expected)
 })
 
 test('an attachment is shown at its own message, and not at the history that a client gave', async () => {

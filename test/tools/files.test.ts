@@ -54,6 +54,12 @@ it('read_file reads a long file in parts that join to the whole, without breakin
   expect(text).toBe(whole)
 })
 
+it.each(['utf16le', 'latin1'] as const)('read_file reads a file in %s', async (encoding) => {
+  const bytes = Buffer.from(encoding === 'latin1' ? 'Zürich' : '\ufeffZürich', encoding)
+  await put('cities.csv', bytes.toString('base64'), 'base64')
+  expect(await call('read_file', { path: 'cities.csv' })).toBe('Zürich')
+})
+
 it.each([
   ['read_file', {}, 400, 'Missing required field: path'],
   ['read_file', { path: 'none.md' }, 404, 'File not found'],

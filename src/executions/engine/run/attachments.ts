@@ -1,7 +1,7 @@
 import { buffer } from 'node:stream/consumers'
 import type { LanguageModelV4FilePart, LanguageModelV4TextPart } from '@ai-sdk/provider'
 import type { Db } from '../../../db/client.ts'
-import { decodeText, typeOf } from '../../../lib/file-type.ts'
+import { decodeText, typeOf, WESTERN } from '../../../lib/file-type.ts'
 import { PICTURES } from '../../../media/schema.ts'
 import type { MediaStorage } from '../../../media/storage.ts'
 import type { Warn } from './warnings.ts'
@@ -120,15 +120,23 @@ async function read(source: Source, left: { files: number; texts: number }, warn
   }
   const bytes = await source.read(Math.min(size, left.texts + 1))
   if (!bytes) return gone()
-  const content = decodeText(bytes.subarray(0, left.texts))
-  if (content === null) {
-    warn('attachment_not_read', `The attached file ${name} (${type}) was not read: it is no text, picture or PDF`)
+  const decoded = decodeText(bytes.subarray(0, left.texts))
+  if (decoded === null) {
+    warn(
+      'attachment_not_read',
+      `The attached file ${name} (${type}) was not read: it is no picture, no PDF and no text in UTF-8`,
+    )
     return text(`[Attached file: ${label} (${type})]`)
   }
+  if (decoded.encoding === WESTERN)
+    warn(
+      'attachment_not_read',
+      `The attached file ${name} is not in UTF-8, and was read as ${WESTERN}. If letters are wrong, save it as UTF-8`,
+    )
   const length = Math.min(size, left.texts)
   left.texts -= length
   const isCut = length < size
   if (isCut) warn('attachment_not_read', `The attached file ${name} was read up to byte ${length} of ${size} only`)
   const mark = isCut ? `\n[Cut off here: ${length} of ${size} bytes]` : ''
-  return text(`<attached-file name="${label}">\n${content}${mark}\n</attached-file>`)
+  return text(`<attached-file name="${label}">\n${decoded.text}${mark}\n</attached-file>`)
 }
