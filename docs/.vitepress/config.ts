@@ -89,6 +89,7 @@ export default defineConfig({
       {
         text: 'Guides',
         items: [
+          { text: 'By goal', link: '/guides/' },
           { text: 'Build', link: '/guides/console' },
           { text: 'Operate', link: '/guides/operating' },
         ],
