@@ -130,7 +130,7 @@ describe('isolation', () => {
     `${answer.status} ${typeof answer.body === 'string' ? answer.body : JSON.stringify(answer.body)}`
       .replaceAll(id, '<id>')
       .replace(/exec-\d+-\w{22}/g, '<run>')
-      .replace(/\b0\w{30}\b/g, '<session>')
+      .replace(/\b(conv_)?0\w{30}\b/g, '<session>')
       .replace(/"(created|completed)_at":\d+/g, '"$1_at":0')
       .replace(/"requestId":"[\w-]+"/g, '"requestId":"…"')
       .replace(/"\d{4}-\d\d-\d\dT[\d:.]+Z"/g, '"<time>"')
