@@ -715,7 +715,7 @@ describe('nothing is stored', () => {
       event: 'BEFORE INSERT',
       table: 'AuditEvent',
       when: `NEW."action" = 'task.create'`,
-      effect: 'INSERT INTO "_nowhere" VALUES (1)',
+      effect: 'INSERT INTO "Token" ("id") VALUES (NULL)',
     })
     const key = newKey()
     const body = { title: 'A' }

@@ -175,7 +175,13 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     expect(await name.inputValue()).toBe('Ada Lovelace')
     const second = await signedIn(server, member.userId)
     await page.context().addCookies([{ name: 'muster', value: second.secret, url: server.url }])
-    await Promise.all([page.waitForResponse(/profile\.update/), save.click()])
+    // The button is also disabled while the name is saved. The page has no input once it has read the saved one.
+    let isSaved = false
+    const saved = page.waitForResponse((response) => {
+      isSaved ||= response.url().includes('profile.update')
+      return isSaved && response.url().includes('profile.get')
+    })
+    await Promise.all([saved, save.click()])
     await expect.poll(() => save.isDisabled()).toBe(true)
     await end(second)
     await show()

@@ -305,7 +305,12 @@ describe('POST /executions/{id}/cancel', () => {
     const when = `NEW."action" = 'execution.cancel'`
     const running = await begin()
     const { executionId: waits } = (await execute({ sessionId: running.sessionId, background: true })).body
-    await createTrigger(db, { ...broken, event: 'BEFORE INSERT', when, effect: 'INSERT INTO "_nowhere" VALUES (1)' })
+    await createTrigger(db, {
+      ...broken,
+      event: 'BEFORE INSERT',
+      when,
+      effect: 'INSERT INTO "Token" ("id") VALUES (NULL)',
+    })
     for (const id of [running.executionId, waits]) expect((await cancel(id)).status).toBe(500)
     await dropTrigger(db, broken.name)
     running.release()
