@@ -131,7 +131,7 @@ describe('isolation', () => {
       .replaceAll(id, '<id>')
       .replace(/exec-\d+-\w{22}/g, '<run>')
       .replace(/\b(conv_)?0\w{30}\b/g, '<session>')
-      .replace(/"(created|completed)_at":\d+/g, '"$1_at":0')
+      .replace(/"(created|completed)(_at)?":\d+/g, '"$1$2":0')
       .replace(/"requestId":"[\w-]+"/g, '"requestId":"…"')
       .replace(/"\d{4}-\d\d-\d\dT[\d:.]+Z"/g, '"<time>"')
 
