@@ -3,7 +3,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import { defineTool, type Tool, type ToolUser } from '../executions/engine/run/tools.ts'
 import { excerpt } from '../lib/excerpt.ts'
-import { decodeText } from '../lib/file-type.ts'
+import { decodeFile } from '../lib/file-type.ts'
 import { FilePath, ListFiles, WriteFile } from './schema.ts'
 import { edit, get, list, search, write } from './service.ts'
 
@@ -64,7 +64,7 @@ export function fileTools(deps: Deps, { row, actor }: ToolUser): Tool[] {
     listFiles(async (input) => list(await actor('spaces:read'), deps, { id, ...input })),
     readFile(async ({ path, offset }) => {
       const { content, encoding } = await get(await actor('spaces:read'), deps, { id, path })
-      const text = encoding === 'utf8' ? content : decodeText(Buffer.from(content, encoding))?.text
+      const text = encoding === 'utf8' ? content : decodeFile(Buffer.from(content, encoding))?.text
       if (text === undefined) throw badRequest('The file is not text')
       return excerpt(text, offset)
     }),

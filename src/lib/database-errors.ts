@@ -1,3 +1,5 @@
+import { CERTIFICATE } from './net/certificate.ts'
+
 /** Prisma's error codes: refused, unreachable, timed out, closed, no connection or transaction available, deadlock. */
 const CODES = new Set(['P1000', 'P1001', 'P1002', 'P1008', 'P1010', 'P1017', 'P2024', 'P2028', 'P2034', 'P2037'])
 
@@ -33,8 +35,7 @@ const CONNECTING = /^(connect|getaddrinfo)$/
 
 /** Node's codes of an encrypted connection that fails, mostly because of a certificate, and Prisma's kind of all these. */
 const TLS_KIND = 'TlsConnectionError'
-const TLS =
-  /^(TlsConnectionError|CERT_\w+|CRL_\w+|ERROR_IN_(CERT|CRL)_\w+|(DEPTH_ZERO_)?SELF_SIGNED_CERT\w*|UNABLE_TO_\w+|INVALID_(CA|PURPOSE)|HOSTNAME_MISMATCH|ERR_(TLS|SSL)_\w+)$/
+const TLS = new RegExp(`^(?:${TLS_KIND}|ERR_(?:TLS|SSL)_\\w+)$|${CERTIFICATE.source}`)
 
 /** Messages of pg errors of such connections, which have no code. */
 const TLS_MESSAGE = /^(The server does not support|There was an error establishing an) SSL connection/

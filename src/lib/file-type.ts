@@ -29,15 +29,19 @@ export const WESTERN = 'windows-1252'
 export type DecodedText = { text: string; encoding: string }
 
 /** Decodes the beginning of a text file. Returns null for anything else. The last character may be cut off. */
-export function decodeText(bytes: Uint8Array): DecodedText | null {
+export function decodeFile(bytes: Uint8Array): DecodedText | null {
   const [marked] = MARKS.find(([, first, second]) => bytes[0] === first && bytes[1] === second) ?? []
-  for (const encoding of marked ? [marked] : isWestern(bytes) ? ['utf-8', WESTERN] : ['utf-8']) {
-    try {
-      const text = new TextDecoder(encoding, { fatal: true }).decode(bytes, { stream: true })
-      return /[^\P{Cc}\t\n\f\r\u0085\u001b]/u.test(text) ? null : { text, encoding }
-    } catch {}
+  return decodeAs(marked ?? 'utf-8', bytes) ?? (!marked && isWestern(bytes) ? decodeAs(WESTERN, bytes) : null)
+}
+
+/** Decodes a text, or returns null if it has other bytes or control characters. */
+function decodeAs(encoding: string, bytes: Uint8Array): DecodedText | null {
+  try {
+    const text = new TextDecoder(encoding, { fatal: true }).decode(bytes, { stream: true })
+    return /[^\P{Cc}\t\n\f\r\u0085\u001b]/u.test(text) ? null : { text, encoding }
+  } catch {
+    return null
   }
-  return null
 }
 
 /**

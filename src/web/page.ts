@@ -3,8 +3,9 @@ import { Worker } from 'node:worker_threads'
 import { badRequest } from '../errors.ts'
 import { causesOf } from '../lib/causes.ts'
 import { decodeText, foreignCharset } from '../lib/charset.ts'
-import { decodeText as decodeFile } from '../lib/file-type.ts'
+import { decodeFile } from '../lib/file-type.ts'
 import { isPublicAddress } from '../lib/net/addresses.ts'
+import { CERTIFICATE } from '../lib/net/certificate.ts'
 import { ForbiddenAddress } from '../lib/net/network.ts'
 import { createProxyFor } from '../lib/net/proxies.ts'
 import { BadAnswer, createSafeFetch, type SafeFetchOptions } from '../lib/net/safe-fetch.ts'
@@ -109,7 +110,7 @@ function asRefusal(error: unknown): unknown {
     if (cause instanceof BadAnswer) return badRequest(`The page was not read: ${cause.message}`)
     const code = asText(asObject(cause).code)
     if (/^(?:ENOTFOUND|EAI_AGAIN)$/.test(code)) return badRequest('The name of the server is unknown')
-    if (/^(?:ECONN|UND_ERR|HPE_|ERR_(?:TLS|SSL)|CERT|DEPTH|SELF|UNABLE|EHOST|ENET|EPIPE|ETIMEDOUT|Z_)/.test(code)) {
+    if (CERTIFICATE.test(code) || /^(?:ECONN|UND_ERR|HPE_|ERR_(?:TLS|SSL)|EHOST|ENET|EPIPE|ETIMEDOUT|Z_)/.test(code)) {
       return badRequest(`The server could not be reached (${code})`)
     }
   }

@@ -10,13 +10,19 @@ import { createFolder } from '../support/folder.ts'
 
 afterEach(() => void vi.useRealTimers())
 
-test('under writes every second, the database file is never two minutes old, and no thread stays', async () => {
-  await using folder = await createFolder()
-  const file = join(folder.path, 'muster.db')
+/** Creates a database with a log. */
+function createDatabase(folder: string) {
+  const file = join(folder, 'muster.db')
   const db = new Sqlite(file)
   db.pragma('journal_mode = WAL')
-  db.pragma('wal_autocheckpoint = 0')
   db.exec('CREATE TABLE written (second INTEGER)')
+  return { file, db }
+}
+
+test('under writes every second, the database file is never two minutes old, and no thread stays', async () => {
+  await using folder = await createFolder()
+  const { file, db } = createDatabase(folder.path)
+  db.pragma('wal_autocheckpoint = 0')
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'performance'] })
   const threads: Worker[] = []
   const note = (thread: Worker) => void threads.push(thread)
@@ -88,10 +94,7 @@ test('a checkpoint that fails is tried again and reported once, until one is com
 
 test('a log that grows because another program keeps reading is reported once', async () => {
   await using folder = await createFolder()
-  const file = join(folder.path, 'muster.db')
-  const db = new Sqlite(file)
-  db.pragma('journal_mode = WAL')
-  db.exec('CREATE TABLE written (second INTEGER)')
+  const { file, db } = createDatabase(folder.path)
   const reader = new Sqlite(file)
   reader.exec('BEGIN')
   reader.prepare('SELECT * FROM written').all()

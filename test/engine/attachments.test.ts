@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, test } from 'vitest'
-import { decodeText } from '../../src/lib/file-type.ts'
+import { decodeFile } from '../../src/lib/file-type.ts'
 import { callerAt, createAgent } from '../support/api.ts'
 import { startByteServer } from '../support/byte-server.ts'
 import { upload } from '../support/multipart.ts'
@@ -215,7 +215,7 @@ test.each([
   [Buffer.from([0, 1]), null],
   [Buffer.from([0xe9, 0x20]), 'é '],
 ])('%j is decoded as text, unless it is none', (given, expected) => {
-  expect(decodeText(Buffer.from(given as string))?.text ?? null).toBe(expected)
+  expect(decodeFile(Buffer.from(given as string))?.text ?? null).toBe(expected)
 })
 
 test('an attachment is shown at its own message, and not at the history that a client gave', async () => {

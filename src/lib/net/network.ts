@@ -1,6 +1,7 @@
 import { lookup as systemLookup } from 'node:dns'
 import { isIP, type LookupFunction } from 'node:net'
 import { Agent, buildConnector, type Dispatcher, Dispatcher1Wrapper, Pool, ProxyAgent } from 'undici'
+import { CERTIFICATE } from './certificate.ts'
 import type { ProxyFor } from './proxies.ts'
 import { skipContinue } from './skip-continue.ts'
 
@@ -155,9 +156,6 @@ function viaProxy(name: string, cause: Error): Error {
     : cause.message || (cause as NodeJS.ErrnoException).code
   return new ProxyFailed(`The proxy ${name} did not connect: ${reason}`, { cause })
 }
-
-/** Codes of OpenSSL and Node for a certificate that is untrusted, expired or for another name. */
-const CERTIFICATE = /CERT|ISSUER|SELF_SIGNED|LEAF_SIGNATURE|INVALID_CA|INVALID_PURPOSE|HOSTNAME_MISMATCH|ERR_TLS/
 
 const isCertificates = (error: Error) => CERTIFICATE.test((error as NodeJS.ErrnoException).code ?? '')
 

@@ -1,5 +1,6 @@
 import { InsufficientScopeError, SdkError, SdkErrorCode, SdkHttpError, SseError } from '@modelcontextprotocol/client'
 import { causesOf } from '../../lib/causes.ts'
+import { CERTIFICATE } from '../../lib/net/certificate.ts'
 import { ForbiddenAddress, ProxyFailed } from '../../lib/net/network.ts'
 import { delayOf } from '../../lib/net/retry-after.ts'
 import { BadAnswer, TOO_LARGE } from '../../lib/net/safe-fetch.ts'
@@ -146,7 +147,7 @@ function ofKind(cause: Error, clean: Clean): string | null {
 function ofCode(code: unknown): string | null {
   if (typeof code !== 'string') return null
   if (/^(?:Z_|ZSTD_|ERR__ERROR_)/.test(code)) return FALSE_ENCODING
-  return CAUSES[code] ?? (/^(?:ERR_(?:SSL|TLS)|CERT_)/.test(code) ? `TLS failed (${code})` : null)
+  return CAUSES[code] ?? (CERTIFICATE.test(code) || /^ERR_(?:SSL|TLS)/.test(code) ? `TLS failed (${code})` : null)
 }
 
 /** The words of frameworks and gateways for a `Host` header that they do not allow, against DNS rebinding. */

@@ -1,7 +1,17 @@
 import type { JSONSchema7 } from '@ai-sdk/provider'
 import { isExactNumber } from '../../../lib/exact-json.ts'
-import { cut, percentDecoded } from '../../../lib/text.ts'
-import { asObject, type Fields, isObject } from '../../../lib/unknown.ts'
+import { cut } from '../../../lib/text.ts'
+import { type Fields, isObject } from '../../../lib/unknown.ts'
+import {
+  type Context,
+  flatten,
+  join,
+  joinProperties,
+  type Limits,
+  MAX_DEPTH,
+  MAX_NODES,
+  typesOf,
+} from './schema-nodes.ts'
 
 /** Property names that every provider accepts. Anthropic rejects others, Gemini dots and `$`. */
 const PROPERTY = /^[A-Za-z0-9_-]{1,64}$/
@@ -10,15 +20,10 @@ const MAX_PROPERTY = 64
 const UNDERSCORES = /^_+|(?<!_)_+$/g
 /** Maximum length of a description: OpenAI's limit of 1,024 characters minus the ellipsis. */
 const MAX_DESCRIPTION = 1023
-/** Limits of a schema: depth, number of nodes after references are resolved, length as JSON (characters). */
-const MAX_DEPTH = 24
-const MAX_NODES = 3_000
+/** Maximum length of a schema as JSON (characters). */
 const MAX_SCHEMA = 64 * 1024
-/**
- * Attempts to fit a schema: `unrolled` is the number of times that a recursive one is repeated, `depth` that down to
- * which objects list their properties. The next one is made if the result is too large.
- */
-const ATTEMPTS = [
+/** Attempts to fit a schema. The next one is made if the result is too large. */
+const ATTEMPTS: readonly Limits[] = [
   { unrolled: 2, depth: MAX_DEPTH },
   { unrolled: 1, depth: MAX_DEPTH },
   { unrolled: 0, depth: MAX_DEPTH },
@@ -39,9 +44,6 @@ type Place = {
 
 /** A schema that providers accept, with a function that converts its inputs into the tool's own. */
 export type FittedSchema = { schema: JSONSchema7; restore: (input: unknown) => unknown }
-
-type Limits = (typeof ATTEMPTS)[number]
-type Context = { root: Fields; limits: Limits; depth: number; refs: readonly string[]; count: { nodes: number } }
 
 class TooLarge extends Error {}
 
@@ -257,102 +259,6 @@ function restoreAt(input: unknown, place: Place | null): unknown {
   )
 }
 
-/** Resolves the references of a node and merges its `allOf`. */
-function flatten(given: Fields, { root, limits, refs: outer }: Context): { node: Fields; refs: readonly string[] } {
-  let node = given
-  let refs = outer
-  for (let steps = 0; steps < MAX_DEPTH; steps++) {
-    const { $ref: ref, allOf, ...rest } = node
-    if (typeof ref === 'string') {
-      const isTooDeep = refs.filter((one) => one === ref).length > limits.unrolled
-      const target = asObject(targetOf(root, ref))
-      refs = [...refs, ref]
-      // A node that is repeated too often keeps only its type.
-      node = join(rest, isTooDeep ? { type: target.type } : target)
-      if (allOf !== undefined) node = { ...node, allOf: Array.isArray(node.allOf) ? [node.allOf, allOf].flat() : allOf }
-      continue
-    }
-    if (!Array.isArray(allOf)) return { node, refs }
-    node = allOf.filter(isObject).reduce<Fields>(join, rest)
-  }
-  return { node: {}, refs }
-}
-
-function targetOf(root: Fields, ref: string): unknown {
-  if (!ref.startsWith('#')) return undefined
-  const path = ref.slice(1).split('/').filter(Boolean)
-  return path.reduce<unknown>((at, part) => {
-    const name = percentDecoded(part).replaceAll('~1', '/').replaceAll('~0', '~')
-    return (isObject(at) || Array.isArray(at)) && Object.hasOwn(at, name) ? (at as Fields)[name] : undefined
-  }, root)
-}
-
-/** A form that a value may have. `types`: the types of JSON Schema that it admits; null for any. */
-export type Alternative = { node: Fields; types: ReadonlySet<string> | null }
-
-/** Returns the forms that a node of a schema admits: its alternatives, and itself for the properties and items it states. */
-export function alternativesOf(schema: unknown, root: Fields): Alternative[] {
-  const limits = { unrolled: 0, depth: MAX_DEPTH }
-  return alternativesIn(schema, { root, limits, depth: 0, refs: [], count: { nodes: 0 } })
-}
-
-function alternativesIn(given: unknown, context: Context): Alternative[] {
-  if (!isObject(given) || ++context.count.nodes > MAX_NODES) return [{ node: {}, types: null }]
-  const { node, refs } = flatten(given, context)
-  const types = admittedTypes(node)
-  const branches = [node.anyOf, node.oneOf].flatMap((list) => (Array.isArray(list) ? list : []))
-  const inner = branches.flatMap((branch) => alternativesIn(branch, { ...context, refs }))
-  // Some servers state a type beside alternatives, as fastapi-mcp does, which excludes the null among them.
-  const fitting = inner.map((one) => ({ ...one, types: commonTypes(one.types, types) })).filter(isPossible)
-  if (!types || !fitting.length) return fitting.length ? fitting : [{ node, types }]
-  const own = ['object', 'array', ...(node.nullable === true ? ['null'] : [])].filter((type) => types.has(type))
-  return [...(own.length ? [{ node, types: new Set(own) }] : []), ...fitting]
-}
-
-const isPossible = ({ types }: Alternative): boolean => types?.size !== 0
-
-/** Returns the types that two schemas admit together; null for any. */
-function commonTypes(one: ReadonlySet<string> | null, other: ReadonlySet<string> | null): ReadonlySet<string> | null {
-  if (!one || !other) return one ?? other
-  const includes = (types: ReadonlySet<string>, type: string) =>
-    types.has(type) || (type === 'integer' && types.has('number'))
-  const pairs = [[one, other] as const, [other, one] as const]
-  return new Set(pairs.flatMap(([some, others]) => [...some].filter((type) => includes(others, type))))
-}
-
-/** Returns the types that a node itself admits; null for any. */
-function admittedTypes(node: Fields): ReadonlySet<string> | null {
-  const stated = [node.type ?? []].flat()
-  if (stated.some((name) => typeof name !== 'string' || !TYPES[name.toLowerCase()])) return null
-  const values = Array.isArray(node.enum) ? node.enum : node.const === undefined ? [] : [node.const]
-  const named = typesOf(node)
-  const types = named.length ? named : values.map((value) => typeof value)
-  const isNullable = node.nullable === true || values.includes(null)
-  return types.length ? new Set([...types, ...(isNullable ? ['null'] : [])]) : null
-}
-
-/** Intersects two schemas: properties and required names of both, for other keywords those of the first. */
-function join(one: Fields, other: Fields): Fields {
-  const properties = [one.properties, other.properties].filter(isObject)
-  const required = [one.required, other.required].flatMap((list) => (Array.isArray(list) ? list : []))
-  return {
-    ...other,
-    ...one,
-    ...(properties.length && { properties: joinProperties(properties, 'allOf') }),
-    ...(required.length && { required }),
-  }
-}
-
-function joinProperties(all: readonly Fields[], how: 'allOf' | 'anyOf'): Fields {
-  const joined = new Map<string, unknown>()
-  for (const [name, schema] of all.flatMap((properties) => Object.entries(properties))) {
-    const before = joined.get(name)
-    const isSame = before === undefined || JSON.stringify(before) === JSON.stringify(schema)
-    joined.set(name, isSame ? schema : { [how]: [before, schema] })
-  }
-  return Object.fromEntries(joined)
-}
-
 /** Merges an object with alternatives: it may have the properties of any, and must have those that all require. */
 function joinBranches(node: Fields, branches: readonly unknown[], context: Context): Fields {
   const { anyOf, oneOf, ...rest } = node
@@ -370,44 +276,12 @@ function joinBranches(node: Fields, branches: readonly unknown[], context: Conte
   return join({ ...rest, type: 'object' }, { properties, required: [...common] })
 }
 
-const TYPES: Record<string, string> = {
-  object: 'object',
-  array: 'array',
-  string: 'string',
-  number: 'number',
-  integer: 'integer',
-  boolean: 'boolean',
-  null: 'null',
-  int: 'integer',
-  int32: 'integer',
-  int64: 'integer',
-  long: 'integer',
-  float: 'number',
-  double: 'number',
-  decimal: 'number',
-  str: 'string',
-  text: 'string',
-  bool: 'boolean',
-  list: 'array',
-  dict: 'object',
-}
-
 /** Types of JSON Schema whose values can be listed, and those of JavaScript. */
 const TYPE_OF: Readonly<Record<string, string>> = {
   string: 'string',
   number: 'number',
   integer: 'number',
   boolean: 'boolean',
-}
-
-/** Returns the JSON Schema types of a node, inferred from its keywords if none is stated. */
-function typesOf({ type, properties, items, prefixItems }: Fields): string[] {
-  const named = (Array.isArray(type) ? type : [type]).flatMap((name) =>
-    typeof name === 'string' ? (TYPES[name.toLowerCase()] ?? []) : [],
-  )
-  if (named.length) return [...new Set(named)]
-  if (isObject(properties)) return ['object']
-  return items !== undefined || Array.isArray(prefixItems) ? ['array'] : []
 }
 
 /** Returns the values that a node admits: strings, numbers and booleans, none of them empty (Gemini rejects those). */

@@ -1,7 +1,7 @@
 import { buffer } from 'node:stream/consumers'
 import type { LanguageModelV4FilePart, LanguageModelV4TextPart } from '@ai-sdk/provider'
 import type { Db } from '../../../db/client.ts'
-import { decodeText, typeOf, WESTERN } from '../../../lib/file-type.ts'
+import { decodeFile, typeOf, WESTERN } from '../../../lib/file-type.ts'
 import { PICTURES } from '../../../media/schema.ts'
 import type { MediaStorage } from '../../../media/storage.ts'
 import type { Warn } from './warnings.ts'
@@ -120,7 +120,7 @@ async function read(source: Source, left: { files: number; texts: number }, warn
   }
   const bytes = await source.read(Math.min(size, left.texts + 1))
   if (!bytes) return gone()
-  const decoded = decodeText(bytes.subarray(0, left.texts))
+  const decoded = decodeFile(bytes.subarray(0, left.texts))
   if (decoded === null) {
     warn(
       'attachment_not_read',

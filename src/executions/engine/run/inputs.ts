@@ -2,7 +2,7 @@ import { isExactNumber, parseExact } from '../../../lib/exact-json.ts'
 import { MAX_NESTING } from '../../../lib/json.ts'
 import { type Fields, isObject } from '../../../lib/unknown.ts'
 import { isNothing } from '../models/call-inputs.ts'
-import { type Alternative, alternativesOf } from '../models/tool-schemas.ts'
+import { type Alternative, alternativesOf } from '../models/schema-alternatives.ts'
 
 // The inputs of tool calls: reads them from JSON, and fits them to the schema of their tool.
 
