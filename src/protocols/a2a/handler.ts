@@ -75,7 +75,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     if (message?.taskId) await refuseTask(message.taskId)
     const { messageId, contextId, content } = readMessage(message)
     const path = `/a2a/agents/${agent.id}`
-    const asked = {
+    const request = {
       agent,
       protocol: 'a2a' as const,
       path,
@@ -86,7 +86,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
       options: { background: true },
     }
     const key = IDEMPOTENCY_KEY.test(messageId) ? readKey(messageId, 'POST', path) : null
-    return startRun(actor, deps, asked, { idempotency: key, onAccepted: context.onAccepted })
+    return startRun(actor, deps, request, { idempotency: key, onAccepted: context.onAccepted })
   }
 
   /** Refuses a message to a task, because a run takes no further messages: a conversation continues in its context. */

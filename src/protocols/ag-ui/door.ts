@@ -6,7 +6,6 @@ import type { Deps } from '../../deps.ts'
 import { invalidField, textOf } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { RunAgentInput } from '../../http/door-schemas.ts'
-import type { IdempotencyKey } from '../../idempotency.ts'
 import { parseExact } from '../../lib/exact-json.ts'
 import { asObject, asText, type Fields, isObject } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
@@ -20,7 +19,7 @@ import { enter, idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, reported, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { followParts, type Part, toCallId } from '../shared/run-parts.ts'
-import type { Asked } from '../shared/runs.ts'
+import type { RunRequest } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { type ClientConversation, type ClientResult, createTurns, readArguments } from '../shared/turns.ts'
 import { type AgUiEvent, type AgUiMessage, type AskedPart, createAgUiWriter } from './writer.ts'
@@ -38,7 +37,12 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   const transcript = readMessages(input)
   const { row, after } = input.resume?.length
     ? await decideAll(actor, deps, input.resume.map(toDecision))
-    : await answered(context, actor, agent, input, transcript, path, idempotency)
+    : await continueOrStart(context, actor, {
+        agent,
+        results: transcript.results,
+        idempotency,
+        toRunRequest: () => toRunRequest(agent, path, input, transcript),
+      })
   nameRun(res, row, idempotency)
   await writeFrames(res, toFrames(context, actor, { agent, input, results: transcript.results }, row, after), {
     // A connection that breaks off ends the whole program of HttpAgent, and says nothing to a person.
@@ -59,30 +63,21 @@ function toDecision({ interruptId: approvalId, status, payload }: NonNullable<In
   }
 }
 
-/** Continues the run whose tools the client has called, or starts one. */
-async function answered(
-  context: Context,
-  actor: Actor,
-  agent: CachedAgent,
-  input: Input,
-  transcript: ClientConversation,
-  path: string,
-  idempotency: IdempotencyKey | null,
-) {
-  const { history, question, files, results, allResults } = transcript
-  const asked = (): Asked => ({
+/** Returns the run that an input asks for. Throws 400 for messages that no run can have. */
+function toRunRequest(agent: CachedAgent, path: string, input: Input, transcript: ClientConversation): RunRequest {
+  const { history, question, files, allResults: results } = transcript
+  return {
     agent,
     protocol: 'ag-ui',
     path,
     body: input,
     history,
-    results: allResults,
+    results,
     files,
     name: input.threadId,
     message: checkQuestion(question, 'messages'),
     client: clientOf(transcript, readTools(input.tools?.map((tool) => ({ ...tool, type: 'function' })))),
-  })
-  return continueOrStart(context, actor, { agent, results, idempotency, asked })
+  }
 }
 
 const ROLES: ReadonlySet<string> = new Set(['system', 'developer', 'user', 'assistant', 'tool'])

@@ -6,18 +6,16 @@ import { textOf, toAppError } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { find } from '../../executions/service.ts'
 import { ChatRequest } from '../../http/door-schemas.ts'
-import type { IdempotencyKey } from '../../idempotency.ts'
 import type { Context } from '../../trpc.ts'
 import type { Place } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import { clientOf, continueOrStart } from '../shared/begin.ts'
-import type { RunFrom } from '../shared/client-tools.ts'
 import { enter, idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
 import { followParts } from '../shared/run-parts.ts'
-import { type Asked, findLatest } from '../shared/runs.ts'
+import { findLatest, type RunRequest } from '../shared/runs.ts'
 import { readTools } from '../shared/tools.ts'
 import { decisionsIn, readMessages, resultsIn } from './messages.ts'
 import { type Chunk, createChunkWriter } from './writer.ts'
@@ -39,43 +37,38 @@ export async function handle(context: Context, req: IncomingMessage, res: Server
   const { path } = place
   const body = await readBody({ context, actor, req }, Request)
   const idempotency = idempotencyOf(req, path)
-  const decisions = decisionsIn(body.message ?? body.messages?.at(-1))
+  const last = body.message ?? body.messages?.at(-1)
+  const decisions = decisionsIn(last)
   const { row, after } = decisions.length
     ? await decideAll(actor, context.deps, decisions)
-    : await answered(context, actor, agent, body, path, idempotency)
+    : await continueOrStart(context, actor, {
+        agent,
+        results: resultsIn(last),
+        idempotency,
+        toRunRequest: () => toRunRequest(agent, path, body),
+      })
   nameRun(res, row, idempotency)
   return stream(context, actor, res, row, after, decisions)
 }
 
-/** Continues the run whose calls the last message answers, or starts one. */
-function answered(
-  context: Context,
-  actor: Actor,
-  agent: CachedAgent,
-  body: z.output<typeof Request>,
-  path: string,
-  idempotency: IdempotencyKey | null,
-): Promise<RunFrom> {
+/** Returns the run that a request asks for. Throws 400 for messages that no run can have. */
+function toRunRequest(agent: CachedAgent, path: string, body: z.output<typeof Request>): RunRequest {
   const { id, messages, message, trigger, tools, ...options } = body
-  const results = resultsIn(message ?? messages?.at(-1))
-  const asked = (): Asked => {
-    const transcript = readMessages(message ? [message] : (messages ?? []))
-    return {
-      agent,
-      protocol: 'ai-sdk',
-      path,
-      body,
-      options,
-      message: checkQuestion(transcript.question, 'messages'),
-      name: id ?? null,
-      history: message ? null : transcript.history,
-      results: transcript.allResults,
-      files: transcript.files,
-      isAnew: trigger === 'regenerate-message',
-      client: clientOf(transcript, readTools(tools)),
-    }
+  const transcript = readMessages(message ? [message] : (messages ?? []))
+  return {
+    agent,
+    protocol: 'ai-sdk',
+    path,
+    body,
+    options,
+    message: checkQuestion(transcript.question, 'messages'),
+    name: id ?? null,
+    history: message ? null : transcript.history,
+    results: transcript.allResults,
+    files: transcript.files,
+    isAnew: trigger === 'regenerate-message',
+    client: clientOf(transcript, readTools(tools)),
   }
-  return continueOrStart(context, actor, { agent, results, idempotency, asked })
 }
 
 async function resume(context: Context, actor: Actor, res: ServerResponse, agent: CachedAgent, chatId: string) {

@@ -194,10 +194,18 @@ export function agentTools(deps: Deps, agent: CachedAgent): ReadonlyMap<string, 
           checkInput(args)
           const { message: text, session = null } = Ask.parse(args)
           await context.countRun?.(caller)
-          const place = { ...conversationOf(session), history: null }
-          const asked = { agent, protocol: 'mcp' as const, path, body: args, message: text, ...place }
+          const request = {
+            agent,
+            protocol: 'mcp' as const,
+            path,
+            body: args,
+            message: text,
+            ...conversationOf(session),
+            history: null,
+            options: { background: true },
+          }
           const call = { idempotency: keyOf(key, path, {}), onAccepted: context.onAccepted }
-          return startRun(caller, deps, { ...asked, options: { background: true } }, call)
+          return startRun(caller, deps, request, call)
         },
       } satisfies Tool,
     ],

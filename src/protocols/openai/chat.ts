@@ -10,18 +10,18 @@ import { sendJson } from '../../http/body.ts'
 import { asText } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
-import { type Begun, clientOf, continueOrStart } from '../shared/begin.ts'
-import { giveClientResults, type Manner, noneWaits } from '../shared/client-tools.ts'
+import { type Begun, type ClientRequest, clientOf, continueOrStart } from '../shared/begin.ts'
+import { type ClientOverrides, giveClientResults, noneWaits } from '../shared/client-tools.ts'
 import { idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, reported, writeFrames } from '../shared/frames.ts'
 import { checkQuestion, withQuestion } from '../shared/questions.ts'
 import { readCallId } from '../shared/run-parts.ts'
-import type { Asked } from '../shared/runs.ts'
+import type { RunRequest } from '../shared/runs.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
 import { answerWhole } from '../shared/unanswered.ts'
 import { type Head, type Run, toChunks, toCompletion, waitForCalls } from './completion.ts'
 import { Content, contentOf, textOf } from './content.ts'
-import type { Asking } from './door.ts'
+import type { OpenAIRequest } from './door.ts'
 import { toOpenAIError } from './errors.ts'
 import { createCalls, FUNCTIONS, findRun, type GivenTools, readEitherTools } from './functions.ts'
 import { conversationName } from './names.ts'
@@ -63,7 +63,7 @@ const Request = z.object({
 type Request = z.output<typeof Request>
 
 /** POST /openai/v1/chat/completions (contract-2.md section 6.2). Throws the errors of `startRun`. */
-export async function complete({ context, actor, req, res }: Asking): Promise<void> {
+export async function complete({ context, actor, req, res }: OpenAIRequest): Promise<void> {
   const body = await readBody({ context, actor, req }, Request)
   const { deps } = context
   if (body.n && body.n > 1) throw invalidField('n', '1', 'Send a request for each answer.')
@@ -72,18 +72,25 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
   const transcript = withQuestion(given)
   const { results } = transcript
   const tools = readEitherTools(body)
-  const manner = mannerOf(body, transcript, tools)
+  const overrides = overridesOf(body, transcript, tools)
   const idempotency = idempotencyOf(req, PATH)
   const isLegacy = tools.isLegacy || body.messages.at(-1)?.role === 'function'
-  const asked = () => askedBy(req, agent, body, transcript, manner)
   const isOurs = results.every(({ id }) => readCallId(id))
   const isConversation = transcript.question !== null
   // The request has all tools of the client: without any, the run goes on without them.
-  const rest = { clientTools: [], ...manner }
-  const request = { agent, results: isOurs ? results : [], manner: rest, isConversation, idempotency, asked }
+  const rest = { clientTools: [], ...overrides }
   const found = isOurs ? null : await continueWithoutIds(actor, deps, agent, calls, rest)
   if (!isOurs && !found && !isConversation) throw noneWaits()
-  const run: Run & Begun = found ?? (await continueOrStart(context, actor, { ...request, isWhole: !body.stream }))
+  const request: ClientRequest = {
+    agent,
+    results: isOurs ? results : [],
+    overrides: rest,
+    isConversation,
+    idempotency,
+    isWhole: !body.stream,
+    toRunRequest: () => toRunRequest(req, agent, body, transcript, overrides),
+  }
+  const run: Run & Begun = found ?? (await continueOrStart(context, actor, request))
   nameRun(res, run.row, idempotency)
   const head: Head = {
     id: `chatcmpl-${run.row.id}`,
@@ -101,7 +108,7 @@ export async function complete({ context, actor, req, res }: Asking): Promise<vo
 }
 
 /** Returns the texts, tools and settings of a request. Throws 400 for settings that no run can have. */
-function mannerOf(body: Request, transcript: ClientConversation, { tools, choice }: GivenTools): Manner {
+function overridesOf(body: Request, transcript: ClientConversation, { tools, choice }: GivenTools): ClientOverrides {
   const modelSettings = readSettings({
     ...body,
     tool_choice: choice,
@@ -117,13 +124,13 @@ function mannerOf(body: Request, transcript: ClientConversation, { tools, choice
 }
 
 /** Returns the run that a request asks for. Throws 400 for messages that no run can have. */
-function askedBy(
+function toRunRequest(
   req: IncomingMessage,
   agent: CachedAgent,
   body: Request,
   transcript: ClientConversation,
-  manner: Manner,
-): Asked {
+  overrides: ClientOverrides,
+): RunRequest {
   const { history, question, files, allResults: results } = transcript
   return {
     agent,
@@ -135,7 +142,7 @@ function askedBy(
     files,
     message: checkQuestion(question, 'messages'),
     name: conversationName(req),
-    client: manner,
+    client: overrides,
   }
 }
 
@@ -187,12 +194,12 @@ async function continueWithoutIds(
   deps: Deps,
   agent: CachedAgent,
   calls: Parameters<typeof findRun>[3],
-  manner: Manner,
+  overrides: ClientOverrides,
 ): Promise<Run | null> {
   const found = await findRun(actor, deps, agent, calls)
   if (!found) return null
   const { row, results, next } = found
-  return next ? { row, after: 0, next } : giveClientResults(actor, deps, agent, results, manner)
+  return next ? { row, after: 0, next } : giveClientResults(actor, deps, agent, results, overrides)
 }
 
 /** Streams a run as chunks. */

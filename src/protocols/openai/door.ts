@@ -11,9 +11,9 @@ import { getModel, listModels } from './models.ts'
 import { cancelResponse, createResponse, deleteResponse, getResponse, listInput } from './responses.ts'
 
 /** A request of a client of OpenAI, with the id in its path. */
-export type Asking = { context: Context; actor: Actor; req: IncomingMessage; res: ServerResponse; id: string }
+export type OpenAIRequest = { context: Context; actor: Actor; req: IncomingMessage; res: ServerResponse; id: string }
 
-const HANDLERS: Readonly<Record<string, (asking: Asking) => Promise<void>>> = {
+const HANDLERS: Readonly<Record<string, (request: OpenAIRequest) => Promise<void>>> = {
   'GET /openai/v1/models': listModels,
   'GET /openai/v1/models/{model}': getModel,
   'POST /openai/v1/chat/completions': complete,

@@ -4,7 +4,7 @@ import { sendJson } from '../../http/body.ts'
 import { MAX_ROWS } from '../../lib/page.ts'
 import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
-import type { Asking } from './door.ts'
+import type { OpenAIRequest } from './door.ts'
 
 type AgentHead = { id: string; slug: string | null; name: string; description: string | null; createdAt: Date | string }
 
@@ -19,7 +19,7 @@ const toModel = (slug: string, agent: AgentHead) => ({
 })
 
 /** GET /openai/v1/models: the agents that the caller can run, newest first. */
-export async function listModels({ context, actor, res }: Asking): Promise<void> {
+export async function listModels({ context, actor, res }: OpenAIRequest): Promise<void> {
   const agents = await context.deps.db.agent.findMany({
     where: { OR: [listed(actor), listed(actor, { owner: 'me' })] },
     select: { id: true, slug: true, name: true, description: true, createdAt: true },
@@ -30,7 +30,7 @@ export async function listModels({ context, actor, res }: Asking): Promise<void>
 }
 
 /** GET /openai/v1/models/{model}. Throws 404 for an agent that the caller cannot run. */
-export async function getModel({ context, actor, res, id }: Asking): Promise<void> {
+export async function getModel({ context, actor, res, id }: OpenAIRequest): Promise<void> {
   const agent = await findAgent(actor, context.deps, id)
   sendJson(res, 200, toModel(await slugOf(actor, context, agent.organizationId), agent))
 }

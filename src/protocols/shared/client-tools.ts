@@ -19,34 +19,35 @@ import type { ClientResult } from './turns.ts'
 export type RunFrom = { row: ExecutionRow; after: number }
 
 /**
- * Continues the run that waits for the results of its client's tools (contract-2.md section 6.2), in the manner of the
- * request. Returns the run, and the number of the event after which it continues. A repeated request finds the run that
- * it has continued. Returns null if no run of the caller has made these calls, and throws 400 if a result is missing.
+ * Continues the run that waits for the results of its client's tools (contract-2.md section 6.2), with the overrides
+ * that the request gives. Returns the run, and the number of the event after which it continues. A repeated request
+ * finds the run that it has continued. Returns null if no run of the caller has made these calls, and throws 400 if a
+ * result is missing.
  */
 export async function giveClientResults(
   actor: Actor,
   deps: Deps,
   agent: Pick<CachedAgent, 'id'>,
   results: readonly ClientResult[],
-  manner: Manner = {},
+  given: ClientOverrides = {},
 ): Promise<RunFrom | null> {
-  const given = results.map((result) => ({ ...result, call: readCallId(result.id) }))
-  const { executionId = '', step = 0 } = given[0]?.call ?? {}
+  const answers = results.map((result) => ({ ...result, call: readCallId(result.id) }))
+  const { executionId = '', step = 0 } = answers[0]?.call ?? {}
   const where = { AND: [{ id: executionId, agentId: agent.id, userId: actor.userId }, readable(actor)] }
   const row = await deps.db.execution.findFirst({ where })
-  if (!row || given.some(({ call }) => call?.executionId !== executionId)) return null
+  if (!row || answers.some(({ call }) => call?.executionId !== executionId)) return null
   const open = await findOpenCalls(deps.db, row.id)
   if (row.waitingFor !== 'client_tool' || !open.some((call) => call.step === step)) {
     const after = await numberOf(deps, row, step)
     return after === null ? null : { row, after }
   }
   const filled = open.map((call) => {
-    const found = given.find(({ call: one }) => one?.step === call.step && isSame(one, call))
+    const found = answers.find(({ call: one }) => one?.step === call.step && isSame(one, call))
     if (!found) throw badRequest('A result of a tool call is missing', { detail: MISSING })
     return { ...call, content: checked(found.content), isError: found.isError }
   })
   const now = deps.clock.now()
-  const overrides = overridesFor(row.overrides as Overrides, manner)
+  const overrides = overridesFor(row.overrides as Overrides, given)
   await deps.db.$transaction((tx) => giveResults(tx, row.id, filled, now, overrides))
   deps.engine.resume(row)
   const changed = overrides && { overrides: overrides as Prisma.JsonObject }
@@ -60,18 +61,21 @@ const isSame = (one: Named, { position, toolUseId }: Required<Named>): boolean =
   one.position === undefined ? one.toolUseId === toolUseId : one.position === position
 
 /** The texts, tools and settings that a request gives a run. */
-export type Manner = Pick<Overrides, 'instructions' | 'clientTools' | 'demandedTool' | 'modelSettings' | 'output'>
+export type ClientOverrides = Pick<
+  Overrides,
+  'instructions' | 'clientTools' | 'demandedTool' | 'modelSettings' | 'output'
+>
 
 /**
  * Returns the overrides of the rest of a run, with those of the request with its results: after a handoff, another
  * agent of the client goes on. The others stay. Returns null if nothing changes.
  */
-function overridesFor(before: Overrides, manner: Manner): Overrides | null {
-  const { clientTools, modelSettings } = manner
+function overridesFor(before: Overrides, given: ClientOverrides): Overrides | null {
+  const { clientTools, modelSettings } = given
   const former = before.clientTools?.filter(({ name }) => clientTools?.every((tool) => tool.name !== name)) ?? []
   const overrides = {
     ...before,
-    ...manner,
+    ...given,
     ...(modelSettings && { modelSettings: { ...before.modelSettings, ...modelSettings } }),
     ...(clientTools && {
       clientTools: [...clientTools, ...former.map((tool) => ({ ...tool, isFormer: true as const }))],

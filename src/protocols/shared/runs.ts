@@ -23,7 +23,7 @@ import type { ClientResult, ClientTurn } from './turns.ts'
 export type Protocol = 'openai' | 'ai-sdk' | 'ag-ui' | 'a2a' | 'mcp'
 
 /** A run that a client of another protocol asks for. */
-export type Asked = {
+export type RunRequest = {
   agent: CachedAgent
   protocol: Protocol
   /** Address of the request, which an Idempotency-Key belongs to, and its body. */
@@ -56,7 +56,7 @@ export const isSessionId = (text: string): boolean => /^\w{31}$/.test(text)
  * Returns the conversation that a client means by a text: the session with this id, or its own name; null for a new
  * one.
  */
-export const conversationOf = (text: string | null): Pick<Asked, 'name' | 'sessionId'> =>
+export const conversationOf = (text: string | null): Pick<RunRequest, 'name' | 'sessionId'> =>
   text !== null && isSessionId(text) ? { name: null, sessionId: text } : { name: text, sessionId: null }
 
 /** Number of times that a run is placed anew because another request used the same new name. */
@@ -70,14 +70,14 @@ const MAX_TRIES = 3
 export async function startRun(
   actor: Actor,
   deps: Deps,
-  asked: Asked,
+  request: RunRequest,
   call: Pick<ExecuteCall, 'idempotency' | 'onAccepted'>,
 ): Promise<ExecutionRow> {
-  const { agent, path, body, message, options, client } = asked
-  const files = await storeFiles(actor, deps, asked.files ?? [])
+  const { agent, path, body, message, options, client } = request
+  const files = await storeFiles(actor, deps, request.files ?? [])
   const own = [...(options?.mediaIds ?? []), ...files]
   for (let tries = 1; ; tries++) {
-    const { joins, ...place } = await findPlace(actor, deps, asked)
+    const { joins, ...place } = await findPlace(actor, deps, request)
     if (joins) {
       call.onAccepted?.(joins, actor)
       return joins
@@ -138,19 +138,19 @@ const SESSION = {
 type SessionRow = Prisma.SessionGetPayload<{ select: typeof SESSION }>
 
 /** Finds the place of a run. Throws 404 for a session or a space that the caller cannot reach. */
-async function findPlace(actor: Actor, deps: Deps, asked: Asked): Promise<Place> {
-  const { name, history, behind = null } = asked
-  const sessionId = behind?.sessionId ?? asked.sessionId ?? null
-  const named = sessionId === null && name !== null ? await findName(actor, deps, asked, name) : null
-  const session = await findSession(actor, deps, asked, sessionId ?? named?.sessionId)
+async function findPlace(actor: Actor, deps: Deps, request: RunRequest): Promise<Place> {
+  const { name, history, behind = null } = request
+  const sessionId = behind?.sessionId ?? request.sessionId ?? null
+  const named = sessionId === null && name !== null ? await findName(actor, deps, request, name) : null
+  const session = await findSession(actor, deps, request, sessionId ?? named?.sessionId)
   if (!session && sessionId !== null) throw notFound('Session', NO_SESSION)
   if (!session) {
-    const spaceId = await findOrDefault(actor, deps, asked.options?.spaceId)
+    const spaceId = await findOrDefault(actor, deps, request.options?.spaceId)
     const given = history ?? []
     return {
       conversation: { spaceId, ...(given.length && { given }) },
       files: filesOf(given),
-      ...(name !== null && { also: naming(actor, asked, name, named !== null) }),
+      ...(name !== null && { also: naming(actor, request, name, named !== null) }),
     }
   }
   await checkHistory(actor, deps, session.chatId, session)
@@ -159,67 +159,68 @@ async function findPlace(actor: Actor, deps: Deps, asked: Asked): Promise<Place>
     return { conversation: { ...place, branch: branchOf(session, behind.queueSeq + 1) } }
   }
   if (!history) {
-    const isWaiting = await giveEarlierResults(actor, deps, session.id, asked.results)
+    const isWaiting = await giveEarlierResults(actor, deps, session.id, request.results)
     // A page that sends a message has no more use for the answer before. Programs may have both runs in the background.
-    const onBusy = (isWaiting || asked.protocol === 'ai-sdk') && { onBusy: 'interrupt' as const }
+    const onBusy = (isWaiting || request.protocol === 'ai-sdk') && { onBusy: 'interrupt' as const }
     return { conversation: { ...place, sessionId: session.id }, ...onBusy }
   }
-  return continued(actor, deps, asked, session, history, place)
+  return continued(actor, deps, request, session, history, place)
 }
 
 /** Continues a session with the messages that the client has, in it or in a branch. */
 async function continued(
   actor: Actor,
   deps: Deps,
-  asked: Asked,
+  request: RunRequest,
   session: SessionRow,
   history: readonly ClientTurn[],
   place: { spaceId: string; chatId: string },
 ): Promise<Place> {
-  const { name, message, protocol } = asked
+  const { name, message, protocol } = request
   const turns = await readTurns(deps.db, session.id)
   const compared = compare(history, turns)
   // Clients of OpenAI request titles in the conversation, which are not meant for its reader: before its first message
   // or after it. Agent clients send their tools with the conversation alone.
   const first = protocol === 'openai' && compared !== 'same' ? await findRun(deps, turns[0]) : null
-  const isAfterTitle = hasTools(asked.client) && first !== null && !hasTools(first.overrides)
-  const isTitle = first !== null && hasTools(first.overrides) && !hasTools(asked.client)
+  const isAfterTitle = hasTools(request.client) && first !== null && !hasTools(first.overrides)
+  const isTitle = first !== null && hasTools(first.overrides) && !hasTools(request.client)
   const into = (branch: Branch, given: readonly ClientTurn[] = []): Place => ({
     conversation: { ...place, branch, ...(given.length && { given }) },
     files: filesOf(given),
     ...(name !== null &&
       !branch.isAside && {
         also: async (tx, executionId, now) => {
-          await naming(actor, asked, name, true)(tx, executionId, now)
+          await naming(actor, request, name, true)(tx, executionId, now)
           if (isAfterTitle) await retitle(tx, session.chatId, turns[0], history[0]?.message ?? message)
         },
       }),
   })
   const inSession = async (sessionId: string, also?: Place['also']): Promise<Place> => {
-    if (asked.results?.length) {
-      await giveEarlierResults(actor, deps, sessionId, asked.results, history.at(-1)?.toolCalls)
+    if (request.results?.length) {
+      await giveEarlierResults(actor, deps, sessionId, request.results, history.at(-1)?.toolCalls)
     }
     return { conversation: { ...place, sessionId }, onBusy: 'interrupt', ...(also && { also }) }
   }
   if (compared === 'same') return inSession(session.id)
   const other = compared ? null : await findSame(actor, deps, session, history)
-  if (other) return inSession(other.id, name === null ? undefined : naming(actor, asked, name, true))
+  if (other) return inSession(other.id, name === null ? undefined : naming(actor, request, name, true))
   if (!compared) {
     const { id: of, rootSessionId, wasPrivate } = session
     const start = { parentSessionId: null, parentPosition: null, queueSeq: history.length + 1 }
     return into({ of, rootSessionId: rootSessionId ?? of, ...start, wasPrivate, isAside: isTitle }, history)
   }
   const isLast = turns.at(-1) === compared
-  const isSame = isLast && !asked.isAnew && compared.message === message && !isAfterTitle && !isTitle
+  const isSame = isLast && !request.isAnew && compared.message === message && !isAfterTitle && !isTitle
   const joins = isSame && (await findActive(actor, deps, compared))
   if (joins) return { conversation: place, joins }
-  const owner = compared.sessionId === session.id ? session : await findSession(actor, deps, asked, compared.sessionId)
+  const owner =
+    compared.sessionId === session.id ? session : await findSession(actor, deps, request, compared.sessionId)
   const isAside = protocol === 'openai' && !history.length && (isTitle || compared.message !== message) && !isAfterTitle
   return into({ ...branchOf(owner ?? session, compared.queueSeq), isAside })
 }
 
 /** The agent and the protocol to which a client's names of conversations belong. */
-type Placed = Pick<Asked, 'agent' | 'protocol'>
+type Placed = Pick<RunRequest, 'agent' | 'protocol'>
 
 /** Finds the session that a name leads to. */
 function findName({ organizationId, userId }: Actor, { db }: Deps, { agent, protocol }: Placed, name: string) {
@@ -274,7 +275,7 @@ async function findActive({ userId }: Actor, { db }: Deps, { executionId }: Stor
 }
 
 /** Returns a function that makes a name lead to the session of a run, in the transaction that accepts it. */
-function naming({ organizationId, userId }: Actor, { agent, protocol }: Asked, name: string, isThere: boolean) {
+function naming({ organizationId, userId }: Actor, { agent, protocol }: RunRequest, name: string, isThere: boolean) {
   const key = { organizationId, userId, agentId: agent.id, protocol, name }
   return async (tx: Tx, executionId: string, updatedAt: Date): Promise<void> => {
     const { sessionId } = await tx.execution.findUniqueOrThrow({
@@ -294,9 +295,14 @@ export async function findSessionId(actor: Actor, deps: Deps, agent: CachedAgent
 /**
  * Returns the newest run of the conversation that a client names, or null if there is none that the caller can reach.
  */
-export async function findLatest(actor: Actor, deps: Deps, asked: Placed, name: string): Promise<ExecutionRow | null> {
-  const named = await findName(actor, deps, asked, name)
-  const session = await findSession(actor, deps, asked, named?.sessionId)
+export async function findLatest(
+  actor: Actor,
+  deps: Deps,
+  request: Placed,
+  name: string,
+): Promise<ExecutionRow | null> {
+  const named = await findName(actor, deps, request, name)
+  const session = await findSession(actor, deps, request, named?.sessionId)
   if (!session) return null
   return deps.db.execution.findFirst({ where: { sessionId: session.id }, orderBy: { queueSeq: 'desc' } })
 }
