@@ -63,18 +63,21 @@ async function checkedQuery(admit: () => Promise<unknown>, ...of: Parameters<typ
 
 const UPLOAD_QUERY = { lists: new Set<string>(), inQuery: null, known: new Set(Object.keys(UploadFile.shape)) }
 
-/** Decodes characters that need no encoding: `%41` equals `A` (RFC 3986, 6.2.2.2). Ids contain no others. */
-function decodeUnreserved(path: string): string {
+/**
+ * Decodes characters that need no encoding: `%41` equals `A` (RFC 3986, 6.2.2.2), and the colon, which clients encode
+ * in names of providers. Ids and names contain no others.
+ */
+function decodePlain(path: string): string {
   if (!path.includes('%')) return path
   return path.replace(/%([2-7][0-9a-f])/gi, (encoded, hex: string) => {
     const character = String.fromCharCode(Number.parseInt(hex, 16))
-    return /[\w.~-]/.test(character) ? character : encoded
+    return /[\w.~:-]/.test(character) ? character : encoded
   })
 }
 
 /** Handles REST: every procedure with a `restMeta(…)`, and the streams. Throws errors for the error body. */
 export async function handleRest(context: Context, req: IncomingMessage, res: ServerResponse): Promise<void> {
-  const path = decodeUnreserved((req.url ?? '').split('?', 1)[0] ?? '')
+  const path = decodePlain((req.url ?? '').split('?', 1)[0] ?? '')
   // Node sends no body in answer to a HEAD.
   const method = req.method === 'HEAD' ? 'GET' : (req.method ?? '')
   if (method === 'GET') {

@@ -237,6 +237,13 @@ describe('a provider of an organization', () => {
   })
 })
 
+it('a provider is found by its name as clients encode it in a path', async () => {
+  const encoded = path(encodeURIComponent('compatible:encoded'))
+  const set = await call(owner, 'PUT', encoded, { apiKey: 'k', baseUrl: model.baseUrl })
+  expect(set.body.provider).toMatchObject({ name: 'compatible:encoded', status: 'ok' })
+  expect((await call(owner, 'DELETE', encoded)).status).toBe(200)
+})
+
 describe('the address of a provider of an organization', () => {
   it('must be public when set and when used, unless the operator allows private networks', async () => {
     await using guarded = await startServer()
