@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { causesOf } from './lib/causes.ts'
-import { isOfDatabase, isUnavailable, type Trouble, troubleIn } from './lib/database-errors.ts'
+import { isOfDatabase, isUnavailable } from './lib/database-errors.ts'
+import { type Trouble, troubleIn } from './lib/database-troubles.ts'
 import { adviseOn } from './lib/input-issues.ts'
 import { STATUS_CODES } from './lib/net/http.ts'
 import { toPrintable } from './lib/text.ts'

@@ -2,7 +2,7 @@ import type { PostgresBus } from './bus/postgres.ts'
 import type { Troubles } from './db/troubles.ts'
 import type { Deps } from './deps.ts'
 import { damaged, unavailable } from './errors.ts'
-import { troubleIn } from './lib/database-errors.ts'
+import { troubleIn } from './lib/database-troubles.ts'
 import { raceAbort } from './lib/race-abort.ts'
 
 /** Maximum wait for the database in a readiness check (ms), below the usual 5 s of probes. */

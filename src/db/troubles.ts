@@ -1,5 +1,6 @@
 import type { Logger } from 'pino'
-import { isDamage, type Trouble, troubleOf } from '../lib/database-errors.ts'
+import { isDamage } from '../lib/database-errors.ts'
+import { type Trouble, troubleOf } from '../lib/database-troubles.ts'
 import { MOVED } from './sqlite/file-identity.ts'
 
 /** Time without a failure after which a trouble counts as ended (ms). */

@@ -1,41 +1,13 @@
 import { writeSync } from 'node:fs'
-import { type DestinationStream, type Logger, pino, stdSerializers } from 'pino'
-import { describeDatabaseError } from './database-errors.ts'
-
-/** Fields of errors that are logged beside the type, message and stack. */
-const FIELDS = [
-  'code',
-  'errno',
-  'syscall',
-  'address',
-  'port',
-  'hostname',
-  'status',
-  'statusCode',
-  'detail',
-  '$metadata',
-]
-
-/**
- * Describes an error for the log. Other fields are omitted: libraries put the answers of servers there, which may quote
- * a request with its keys and tokens.
- */
-function describeError(error: unknown): unknown {
-  if (!(error instanceof Error)) return error
-  const { type, message, stack, ...others } = stdSerializers.err(error) as Record<string, unknown>
-  const fields = Object.fromEntries(FIELDS.flatMap((name) => (name in others ? [[name, others[name]]] : [])))
-  const errors = error instanceof AggregateError ? { aggregateErrors: error.errors.map(describeError) } : {}
-  return { type, message, stack, ...fields, ...errors }
-}
-
-const serializers = { err: (error: unknown) => describeDatabaseError(error) ?? describeError(error) }
+import { type DestinationStream, type Logger, pino } from 'pino'
+import { describeError } from './log-errors.ts'
 
 /**
  * Creates the log: lines of JSON, by default on stdout. Messages of database errors are omitted, because they repeat
  * stored values.
  */
 export const createLog = (level: string, destination: DestinationStream = createDestination()): Logger =>
-  pino({ level, serializers }, destination)
+  pino({ level, serializers: { err: describeError } }, destination)
 
 /**
  * Number of retries for a full pipe, and the pause before each (ms). After a lost line there are none, because the
