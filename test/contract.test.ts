@@ -273,6 +273,20 @@ describe('every procedure', () => {
   })
 })
 
+test('GraphQL has every filter of every list', () => {
+  const paging = ['limit', 'cursor', 'count']
+  const missing = NAMES.flatMap((name) =>
+    rootsOf(name).flatMap((root) =>
+      procedures[name]!._def.type === 'query'
+        ? Object.keys(shapeOf(name))
+            .filter((field) => !paging.includes(field) && !(field in inputsOf(root)))
+            .map((field) => `${name}: ${field}`)
+        : [],
+    ),
+  )
+  expect(missing).toEqual([])
+})
+
 test('every operation of the OpenAPI document is a procedure, a health check or an exception', () => {
   const known = new Set(NAMES.map(pathOf))
   // A path that ends with `/stream` belongs to the procedure of the path before it.

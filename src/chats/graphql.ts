@@ -8,6 +8,7 @@ import { deleteRow, writeRow } from '../graphql/mutations.ts'
 import { nodeOf } from '../graphql/node.ts'
 import { objectFromZod } from '../graphql/outputs.ts'
 import { computedBy, isTruncated, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
+import { bool } from '../lib/fields.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { computed as computedOfSpace, SPACE, Space } from '../spaces/graphql.ts'
 import { ofBranch } from './branches.ts'
@@ -140,8 +141,13 @@ builder.prismaObjectFields(Space, (t) => ({
   ),
 }))
 
-// Chats of missions are found through their runs.
-const ListChats = schema.ListChats.omit({ mission: true })
+// In GraphQL the text of the query parameter is a boolean.
+const { description } = schema.ListChats.shape.mission
+const ListChats = schema.ListChats.extend({
+  mission: bool()
+    .optional()
+    .describe(description ?? ''),
+})
 const CreateInput = inputFromZod('CreateChatInput', schema.CreateChat, 'A new chat')
 const UpdateInput = inputFromZod('UpdateChatInput', schema.UpdateChat, 'Changes of a chat')
 

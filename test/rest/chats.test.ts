@@ -201,6 +201,17 @@ describe('GET /chats', () => {
     const { chats } = await done('chats.list', { agentId, mission: 'true' })
     expect(chats.map(({ runNumber }: Fields) => runNumber).sort()).toEqual([1, 2])
     expect((await done('chats.list', { agentId })).chats).toHaveLength(3)
+    const query = `query ($agentId: ID) {
+      runs: chats(agentId: $agentId, mission: true) { nodes { runNumber } totalCount }
+      others: chats(agentId: $agentId, mission: false) { nodes { runNumber } totalCount }
+      all: chats(agentId: $agentId, mission: null) { totalCount }
+    }`
+    const { data } = await graphql(server, query, { agentId }, people.ann)
+    expect(data).toEqual({
+      runs: { nodes: [{ runNumber: 2 }, { runNumber: 1 }], totalCount: 2 },
+      others: { nodes: [{ runNumber: null }], totalCount: 1 },
+      all: { totalCount: 3 },
+    })
   })
 
   it("shows a private mission's chats only to its owner", async () => {
