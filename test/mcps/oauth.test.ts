@@ -264,7 +264,7 @@ describe('a sign-in', () => {
     ['the answer has no issuer', () => Object.assign(oauth, { answer: { iss: '' } })],
     ['the code was injected', () => Object.assign(oauth, { answer: { code: 'code-of-somebody-else' } })],
     ['the user denies it', () => Object.assign(oauth, { answer: { error: 'access_denied' } })],
-    ['the answer has an error beside the code', () => Object.assign(oauth, { answer: { error: 'server_error' } })],
+    ['the answer has an error beside the code', () => Object.assign(oauth, { answer: { error: 'entraerror' } })],
     [
       'the token endpoint redirects',
       () => {
@@ -369,6 +369,57 @@ describe('an authorization server', () => {
         revocation_endpoint: 'http://other.example/revoke',
       },
     })
+  })
+
+  it('an authorization server whose metadata state another issuer behind its address is used', async () => {
+    const tenant = `${oauth.issuer}/tenant`
+    resourceWith({ authorization_servers: [tenant] })
+    answering('/.well-known/oauth-authorization-server/tenant', metadata)
+    expect(outcome(await connect(await createMcp()))).toEqual(CONNECTED)
+  })
+
+  it.each([
+    ['is used if the issuer states the same endpoints', {}, true],
+    ['is refused if the issuer has other endpoints', { token_endpoint: 'https://evil.example/token' }, false],
+    ['is refused if the issuer revokes elsewhere', { revocation_endpoint: 'https://evil.example/revoke' }, false],
+  ])('an authorization server that repeats the metadata of another one %s', async (_, changes, isUsed) => {
+    const own = {
+      issuer: 'https://accounts.example',
+      authorization_endpoint: 'https://accounts.example/authorize',
+      token_endpoint: 'https://tokens.example/token',
+      revocation_endpoint: 'https://tokens.example/revoke',
+    }
+    const documents: Record<string, object> = {
+      'https://mcp.example/.well-known/oauth-authorization-server': { ...own, ...changes },
+      'https://accounts.example/.well-known/openid-configuration': own,
+    }
+    const mcp = { url: 'https://mcp.example/mcp', transport: 'streamable-http' }
+    const issuers = new Map()
+    const fetch = async (address: string | URL, init: RequestInit = {}) => {
+      const document = documents[String(address)]
+      const answer = document ? Response.json(document) : new Response(null, { status: 404 })
+      return mendAnswer(answer, init, { address, resource: mcp.url, issuers })
+    }
+    const send = async () => new Response(null, { status: 401 })
+    const found = discover(mcp, { send, fetch, issuers })
+    if (isUsed) expect(await found).toMatchObject({ issuer: own.issuer, metadata: own })
+    else await expect(found).rejects.toThrow('Issuer mismatch')
+  })
+
+  it.each([
+    ['https://login.microsoftonline.com/0a1b2c3d-0000/v2.0', null],
+    ['https://login.microsoftonline.com/a/b/v2.0', 'issuer mismatch'],
+    ['https://evil.example/0a1b2c3d-0000/v2.0', 'issuer mismatch'],
+  ])('Microsoft for all tenants answers as the tenant of the account: %s', async (iss, problem) => {
+    await using authorization = openAuthorization(server.service.deps.settings, { url: oauth.url, transport: 'sse' })
+    const issuer = 'https://login.microsoftonline.com/{tenantid}/v2.0'
+    const token_endpoint = `${oauth.issuer}/common/token`
+    const answer = { query: new URLSearchParams({ code: 'x', iss }), redirectUri: 'https://a.b/c', verifier: 'v' }
+    answering('/common/token', { access_token: 'a', token_type: 'Bearer' })
+    const entra = { issuer, metadata: { ...metadata, issuer, token_endpoint } as never }
+    const redeemed = authorization.redeem(entra, { client_id: '1' }, { ...answer, scope: undefined })
+    if (problem) await expect(redeemed).rejects.toThrow(problem)
+    else expect(await redeemed).toMatchObject({ accessToken: 'a', issuer })
   })
 
   it('an authorization server of Google is asked for a refresh token', async () => {

@@ -197,7 +197,8 @@ export const refusesResource = (code: string, description: string): boolean =>
 function codeIn(query: URLSearchParams, { metadata }: Issuer): { code: string; iss: string | undefined } {
   const iss = query.get('iss') ?? undefined
   const issParameterSupported = metadata?.authorization_response_iss_parameter_supported === true
-  validateAuthorizationResponseIssuer({ iss, expectedIssuer: metadata?.issuer, issParameterSupported })
+  const expectedIssuer = metadata && ofTenant(metadata.issuer, iss)
+  validateAuthorizationResponseIssuer({ iss, expectedIssuer, issParameterSupported })
   const error = query.get('error')
   if (error === 'access_denied') throw new AuthorizationProblem('the access was denied')
   const code = query.get('code')
@@ -205,7 +206,19 @@ function codeIn(query: URLSearchParams, { metadata }: Issuer): { code: string; i
     const isFinal = OF_CLIENT.has(error ?? '')
     throw new AuthorizationProblem(`the authorization server answered ${nameOf(error ?? '')}`, { isFinal })
   }
-  return { code, iss }
+  // The SDK compares the issuer once more.
+  return { code, iss: iss && (metadata?.issuer ?? iss) }
+}
+
+/**
+ * Returns the issuer that an answer must state. Servers of Microsoft for all tenants (`common`, `organizations`) have a
+ * placeholder in its place, and answer with the tenant of the account.
+ */
+function ofTenant(issuer: string, iss: string | undefined): string {
+  const [before = '', after] = issuer.split('{tenantid}')
+  if (iss === undefined || after === undefined) return issuer
+  const tenant = iss.slice(before.length, iss.length - after.length)
+  return /^[\w-]+$/.test(tenant) ? before + tenant + after : issuer
 }
 
 /** Errors of a page for users that another client may repair. Some servers grant only the scope of a registration. */

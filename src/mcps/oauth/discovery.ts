@@ -4,6 +4,7 @@ import {
   discoverAuthorizationServerMetadata,
   discoverOAuthProtectedResourceMetadata,
   type FetchLike,
+  IssuerMismatchError,
   type OAuthMetadata,
   resourceUrlFromServerUrl,
 } from '@modelcontextprotocol/client'
@@ -30,6 +31,7 @@ export type Discovered = Issuer & { scope: string | undefined }
 
 /** Requests to the MCP server, and those to authorization servers, whose answers are mended. */
 type Ways = { send: FetchLike; fetch: FetchLike; issuers: Issuers }
+type Reading = Pick<Ways, 'fetch' | 'issuers'>
 
 /**
  * Finds the authorization server of an MCP server: by the challenge of the MCP server, or else at well-known addresses.
@@ -37,7 +39,7 @@ type Ways = { send: FetchLike; fetch: FetchLike; issuers: Issuers }
 export async function discover(mcp: DiscoverableServer, { send, fetch, issuers }: Ways): Promise<Discovered> {
   const { url } = mcp
   const { resourceMetadataUrl, scope } = await challenge(mcp, send)
-  const found = await serverOf(url, resourceMetadataUrl, withAppended(fetch))
+  const found = await serverOf(url, resourceMetadataUrl, { fetch: withAppended(fetch), issuers })
   const { authorizationServerMetadata: metadata, authorizationServerUrl, resourceMetadata } = found
   const requestedResource = resourceUrlFromServerUrl(url)
   const resource = resourceMetadata?.resource ?? requestedResource.href
@@ -65,11 +67,11 @@ export async function discover(mcp: DiscoverableServer, { send, fetch, issuers }
  * Reads the metadata of an MCP server and of its authorization server: at the address that it states, or else at
  * well-known ones. Servers behind a proxy state an address that only they know.
  */
-async function serverOf(url: string, stated: URL | undefined, fetchFn: FetchLike) {
-  const plainly = () => serverAt(url, undefined, fetchFn)
+async function serverOf(url: string, stated: URL | undefined, reading: Reading) {
+  const plainly = () => serverAt(url, undefined, reading)
   if (!stated) return plainly()
   try {
-    const found = await serverAt(url, stated, fetchFn)
+    const found = await serverAt(url, stated, reading)
     return found.resourceMetadata ? found : await plainly()
   } catch (error) {
     const found = await plainly().catch(() => null)
@@ -85,11 +87,11 @@ const MAX_SERVERS = 5
  * Reads the metadata of an MCP server at an address, or at its well-known ones, and those of the first of its
  * authorization servers that has some. A server without metadata of its own is its own authorization server.
  */
-async function serverAt(url: string, stated: URL | undefined, fetchFn: FetchLike) {
+async function serverAt(url: string, stated: URL | undefined, reading: Reading) {
   const resourceMetadata = await discoverOAuthProtectedResourceMetadata(
     url,
     stated && { resourceMetadataUrl: stated },
-    fetchFn,
+    reading.fetch,
   ).catch((error: unknown) => {
     // The server cannot be reached.
     if (error instanceof TypeError) throw error
@@ -102,7 +104,7 @@ async function serverAt(url: string, stated: URL | undefined, fetchFn: FetchLike
   for (const address of addresses) {
     try {
       const authorizationServerMetadata =
-        (await discoverAuthorizationServerMetadata(address, { fetchFn })) ?? (await metadataAtRoot(address, fetchFn))
+        (await metadataOf(address, reading)) ?? (await metadataAtRoot(address, reading.fetch))
       if (authorizationServerMetadata)
         return { authorizationServerUrl: address, authorizationServerMetadata, resourceMetadata }
     } catch (error) {
@@ -111,6 +113,34 @@ async function serverAt(url: string, stated: URL | undefined, fetchFn: FetchLike
   }
   if (failures.length) throw failures[0]
   return { authorizationServerUrl, authorizationServerMetadata: undefined, resourceMetadata }
+}
+
+/**
+ * Reads the metadata at the well-known addresses of an issuer. Throws an {@link IssuerMismatchError} for those of another
+ * issuer, unless codes and tokens go to that issuer alone: to its host, or to the endpoints in its own metadata. Many
+ * services state an issuer behind their address (Slack, Atlassian, Entra ID).
+ */
+async function metadataOf(address: string, { fetch: fetchFn, issuers }: Reading) {
+  const found = await discoverAuthorizationServerMetadata(address, { fetchFn, skipIssuerValidation: true })
+  if (!found || found.issuer === address.replace(/\/$/, '')) return found
+  const { issuer } = found
+  const endpointsOf = ({ authorization_endpoint, token_endpoint }: AuthorizationServerMetadata) => [
+    authorization_endpoint,
+    token_endpoint,
+    issuers.get(issuer)?.revocation_endpoint ?? token_endpoint,
+  ]
+  const used = endpointsOf(found)
+  if (used.every((endpoint) => isHostOf(issuer, endpoint))) return found
+  const own = await discoverAuthorizationServerMetadata(issuer, { fetchFn }).catch(() => undefined)
+  const known = own ? endpointsOf(own) : []
+  if (used.every((endpoint) => known.includes(endpoint))) return found
+  throw new IssuerMismatchError('metadata', address, issuer)
+}
+
+/** Returns whether an endpoint is on the host of an issuer, or on one above it. */
+function isHostOf(issuer: string, endpoint: string): boolean {
+  const [own, other] = [URL.parse(issuer), URL.parse(endpoint)]
+  return own !== null && (own.host === other?.host || own.hostname.endsWith(`.${other?.hostname}`))
 }
 
 /** Reads the metadata of an issuer with a path from the root of its host, where some servers have them. */
