@@ -29,6 +29,8 @@ beforeEach(() => {
   model = `compatible/model-${++count}`
 })
 
+type Body = ModelRequest['body']
+
 const busy = (status: number, headers: Record<string, string> = { 'retry-after-ms': '1' }) => ({
   error: { status, message: 'busy', headers },
 })
@@ -233,6 +235,43 @@ describe('a refusal that names a parameter', () => {
     lab.model.fallback = { tokens: 'A reply.' }
   })
 
+  test.each<[string, (body: Body) => boolean, object, object, string]>([
+    [
+      'reasoning_effort: "minimal" is not supported with this model',
+      ({ reasoning_effort }) => reasoning_effort === 'minimal',
+      { reasoningEffort: 'minimal' },
+      { reasoningEffort: 'high' },
+      'reasoning_effort',
+    ],
+    [
+      '`temperature` and `top_p` cannot both be specified for this model',
+      ({ temperature, top_p }) => temperature !== undefined && top_p !== undefined,
+      { temperature: 1, topP: 1 },
+      { temperature: 1 },
+      'temperature',
+    ],
+    [
+      'Invalid service_tier argument',
+      ({ service_tier }) => service_tier === 'flex',
+      { providerOptions: { compatible: { service_tier: 'flex' } } },
+      { providerOptions: { compatible: { service_tier: 'priority' } } },
+      'service_tier',
+    ],
+  ])('(%s) is remembered for the refused value only', async (refused, isRefused, modelSettings, others, name) => {
+    lab.model.fallback = ({ body }) => answers(body, isRefused(body) && refused)
+    const first = await run({ modelSettings })
+    expect(first.requests).toHaveLength(2)
+    expect(first.requests[1]).not.toHaveProperty(name)
+    expect(first.execution.warnings).toMatchObject([{ code: 'setting_ignored' }])
+    const other = await run({ modelSettings: others })
+    expect([other.requests.length, other.execution.warnings]).toEqual([1, []])
+    expect(other.requests[0]).toHaveProperty(name)
+    const again = await run({ modelSettings })
+    expect(again.requests).toHaveLength(1)
+    expect(again.requests[0]).not.toHaveProperty(name)
+    lab.model.fallback = { tokens: 'A reply.' }
+  })
+
   test('is not repeated: an answer of the model that the provider reports as a bad request', async () => {
     lab.model.script({ error: { status: 400, message: 'Failed to call a function.', code: 'tool_use_failed' } })
     const { execution, requests } = await run()
@@ -288,7 +327,7 @@ describe('a refusal that names a parameter', () => {
   test('leads to a warning if the caller had requested the parameter', async () => {
     lab.model.fallback = ({ body }) => answers(body, body.seed !== undefined && "Unsupported parameter: 'seed'")
     const { execution } = await run({ modelSettings: { seed: 1 } })
-    expect(execution.warnings).toMatchObject([{ code: 'setting_ignored', text: expect.stringContaining('seed') }])
+    expect(execution.warnings).toMatchObject([{ code: 'setting_ignored', text: expect.stringContaining('seed (1)') }])
     lab.model.fallback = { tokens: 'A reply.' }
   })
 })
@@ -602,6 +641,10 @@ test.each([
   [400, "This model doesn't support tool use in streaming mode.", 'stream'],
   [400, 'stream_options is only allowed when streaming', 'stream_options'],
   [400, 'json mode cannot be combined with tool/function calling', 'output'],
+  [400, 'This model does not support response format `json_schema`', 'output'],
+  [400, 'The provided JSON schema contains features not supported by xgrammar.', 'output:schema'],
+  [400, "response_format: Unsupported JSON schema fields: {'minItems'}", 'output:schema'],
+  [400, 'The compiled grammar is too large. Reduce the number of strict tools.', 'output:schema'],
   [
     400,
     "tools.function.parameters is not a valid moonshot flavored json schema: 'any': type is not defined",
@@ -677,6 +720,8 @@ test.each<[string, string, string?]>([
   ['Instructions are required', 'instructions'],
   ["Invalid 'input[2].id': string too long. Expected a string with maximum length 64", 'item_ids', 'input[2].id'],
   ['Encrypted content is not supported with this model.', 'omit:include'],
+  ["Invalid schema for response_format 'answer': got 'type: \"array\"'.", 'output:schema', 'text.format.schema'],
+  ["output_config.format.schema: 'additionalProperties' must be explicitly set to false", 'output:schema'],
   ['Argument not supported on this model: store', 'omit:store'],
   ['thinking.type.enabled is not supported. Use adaptive and output_config.effort.', 'reasoningEffort'],
   ['messages.0.content: Input should be a valid string', 'plain_content'],
@@ -753,6 +798,13 @@ test('what a server without a flag refused is not remembered, and its warning na
   expect(changeTools([offer('one')], new Set(['tools:flag']))).toEqual([])
   const warning = warningOf('tools:flag', { model: 'a/b', settings: {}, hasFiles: false })
   expect(warning).toMatchObject({ code: 'tool_missing', text: expect.stringContaining('--enable-auto-tool-choice') })
+})
+
+test('no more than 200 lessons of a model are kept, since callers choose the values of settings', () => {
+  const knowledge = createModelKnowledge({ now: () => new Date(0) })
+  for (let at = 0; at < 300; at++) knowledge.learn('one a/b', { changes: [`seed ${at}`] })
+  const { changes } = knowledge.of('one a/b')
+  expect([changes.size, changes.has('seed 299'), changes.has('seed 99')]).toEqual([200, true, false])
 })
 
 test('lessons are forgotten if the providers of their organization change', () => {

@@ -1,9 +1,11 @@
 import { LRUCache } from 'lru-cache'
 import type { Clock } from '../../../lib/clock.ts'
-import type { Change, Changes } from '../run/change.ts'
 
-/** Lessons from a model's rejections. `maxSize` is a prompt size that the model accepts (bytes). */
-export type Lessons = { readonly changes: Changes; readonly maxSize: number | null }
+/**
+ * Lessons from a model's rejections: the changes that it needs, some for certain settings only, and a prompt size that it
+ * accepts (`maxSize`, bytes).
+ */
+export type Lessons = { readonly changes: ReadonlySet<string>; readonly maxSize: number | null }
 
 /**
  * Remembers lessons from rejections, so that later runs avoid them. Each process learns separately. Keys begin with the
@@ -11,12 +13,14 @@ export type Lessons = { readonly changes: Changes; readonly maxSize: number | nu
  */
 export type ModelKnowledge = {
   of(key: string): Lessons
-  learn(key: string, lessons: { changes?: Iterable<Change>; maxSize?: number }): void
+  learn(key: string, lessons: { changes?: Iterable<string>; maxSize?: number }): void
   /** Forgets the lessons of these organizations, whose providers have changed, or of all for null. */
   forget(organizationIds: readonly string[] | null): void
 }
 
 const MAX_MODELS = 1_000
+/** Maximum number of changes that are remembered of a model. Callers choose the values of settings. */
+const MAX_CHANGES = 200
 /** Lifetime of a lesson (ms). The server may have reloaded the model with other settings. */
 const LIFETIME = 60 * 60 * 1000
 const NOTHING: Lessons = { changes: new Set(), maxSize: null }
@@ -33,7 +37,7 @@ export function createModelKnowledge(clock: Clock): ModelKnowledge {
     learn(key, { changes = [], maxSize }) {
       const before = of(key)
       known.set(key, {
-        changes: new Set([...before.changes, ...changes]),
+        changes: new Set([...before.changes, ...changes].slice(-MAX_CHANGES)),
         maxSize: maxSize ?? before.maxSize,
         since: before.since ?? clock.now().getTime(),
       })

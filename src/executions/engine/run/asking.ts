@@ -1,9 +1,9 @@
 import type { LanguageModelV4Prompt, SharedV4Warning } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Output } from '../../../lib/output.ts'
-import { asObject, asText } from '../../../lib/unknown.ts'
+import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import type { MessageData, Warning } from '../events/events.ts'
-import { ignoredIn, isCompatible, loweredLimitIn } from '../models/call-settings.ts'
+import { bodyFieldsOf, ignoredIn, isCompatible, loweredLimitIn } from '../models/call-settings.ts'
 import { classifyModelError, withoutWords } from '../models/model-errors.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
 import type { ModelKnowledge } from '../models/model-knowledge.ts'
@@ -12,6 +12,7 @@ import type { Breaker } from './breaker.ts'
 import { type Change, isOfModel, isOfSession } from './change.ts'
 import { ignoredSetting, loweredLimit, warningOf } from './change-warnings.ts'
 import { type ComposedRequest, composeRequest, type ModelRequest } from './compose-request.ts'
+import { lessonOf, recall, type Values } from './lessons.ts'
 import { type ChosenModel, openChain } from './model-chain.ts'
 import { offersOf } from './offers.ts'
 import { changesFor } from './rejections.ts'
@@ -116,16 +117,22 @@ export async function createAsking(
   const chain = await openChain({ models, breaker, organizationId, warn }, names, answered)
   const keyOf = () => `${organizationId} ${chain.current().id}`
   const sessionKey = () => `${sessionId} ${chain.current().id}`
-  const known = () => new Set([...lessons.changes, ...knowledge.of(sessionKey()).changes])
+  const known = () => recall([...lessons.changes, ...knowledge.of(sessionKey()).changes], valuesOfSettings)
   let lessons = knowledge.of(keyOf())
-  /** Changes of the requests to the current model, and those among them that are not remembered yet. */
+  /** Changes of the requests to the current model, and those among them that are not remembered yet, with their lessons. */
   let changes = known()
-  let unlearned = new Set<Change>()
+  let unlearned = new Map<Change, string>()
   let { maxSize } = lessons
   let done = unasked(0)
   let last: ComposedRequest | null = null
   /** Index of the first message whose reasoning belongs to the current model. */
   let ownFrom = 0
+
+  /** Returns the settings of the run, and the fields that they merge into the body, by the changes that leave them out. */
+  function valuesOfSettings(): Values {
+    const fields = bodyFieldsOf(settings, { provider: chain.current().model.provider, hasTools: true })
+    return new Map(Object.entries({ ...settings, ...prefixed(fields) }))
+  }
 
   const add = ({ code, text }: Warning) => warn(code, text)
   const ignored = (name: string) => add(ignoredSetting(chain.current().id, name))
@@ -136,7 +143,7 @@ export async function createAsking(
     if (!next || done.changes === MAX_CHANGES) return false
     done.changes++
     changes.add(next)
-    if (isOfModel(next) || isOfSession(next)) unlearned.add(next)
+    if (isOfModel(next) || isOfSession(next)) unlearned.set(next, lessonOf(next, offered, valuesOfSettings()))
     return true
   }
 
@@ -213,7 +220,7 @@ export async function createAsking(
     warn('model_fallback', `The model ${id} failed (${reason}): the run continues with ${chain.current().id}`)
     lessons = knowledge.of(keyOf())
     changes = known()
-    unlearned = new Set()
+    unlearned = new Map()
     maxSize = lessons.maxSize
     done = unasked(done.step)
     ownFrom = last?.messages ?? 0
@@ -248,12 +255,14 @@ export async function createAsking(
 
     answered() {
       breaker.succeeded(chain.current().circuit)
-      const ofSession = [...unlearned].filter(isOfSession)
-      const ofModel = [...unlearned].filter(isOfModel)
+      const lessonsThat = (apply: (change: Change) => boolean) =>
+        [...unlearned].flatMap(([change, lesson]) => (apply(change) ? lesson : []))
+      const ofSession = lessonsThat(isOfSession)
+      const ofModel = lessonsThat(isOfModel)
       if (ofModel.length) knowledge.learn(keyOf(), { changes: ofModel })
       if (ofSession.length) knowledge.learn(sessionKey(), { changes: ofSession })
       if (done.shortened && maxSize !== null) knowledge.learn(keyOf(), { maxSize })
-      unlearned = new Set()
+      unlearned = new Map()
     },
 
     readWarnings(warnings) {
@@ -272,6 +281,9 @@ export async function createAsking(
     },
   }
 }
+
+const prefixed = (fields: Fields): Fields =>
+  Object.fromEntries(Object.entries(fields).map(([name, value]) => [`extra:${name}`, value]))
 
 /** Failures that another key may repair. */
 const REPLACEABLE: ReadonlySet<string> = new Set(['auth', 'quota'])

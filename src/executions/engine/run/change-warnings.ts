@@ -41,9 +41,14 @@ export function warningOf(change: Change, { model, settings, hasFiles }: Changed
     case 'extra':
       return ignoredSetting(model, `providerOptions.compatible.${name}`)
     default:
-      return change in settings ? ignoredSetting(model, change) : null
+      return change in settings
+        ? ignoredSetting(model, withValue(change, settings[change as keyof ModelSettings]))
+        : null
   }
 }
+
+/** Adds the value to the name of a setting, because the model may support others. */
+const withValue = (name: string, value: unknown): string => (typeof value === 'object' ? name : `${name} (${value})`)
 
 const TEXT_OF_BLOCK =
   'Earlier turns were left out, because the content filter of the provider blocked them. Start a new chat to avoid this'

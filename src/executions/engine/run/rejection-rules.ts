@@ -224,13 +224,19 @@ const WRONG_REASONING = /signature|encrypted[_ ]content|\brs_|cannot be modified
 const OTHER_REASONING = /^(?!.*(?:signature|encrypted[_ ]content|\brs_|cannot be modified))/is
 
 /** The place of a schema among the tools. */
-const OF_TOOLS = /\b(?:tools?|functions?|function_declarations)[.[]/i
+const OF_TOOLS = /\b(?:tools?|functions?|function_declarations)[.[]\w/i
+
+/** Wordings for a schema of an answer that is rejected for its contents, rather than any schema. */
+const OF_THIS_SCHEMA =
+  /schema\b.*\binvalid|invalid\b.*\bschema|\bschema[.[]|\.schema\b|schema (?:fields?|keywords?|contains|is too|produces)|schema\b.{0,80}(?:\btoo many|\bexceeds?\b|\bdepth)|\b(?:grammar|automaton)\b|\bin context=/i
 
 /** Rules for rejections that name a part of the request, in the field or in the sentence. */
 export const RULES_OF_PARTS: readonly Rule[] = [
   // The form of the answer.
   {
-    change: ({ text }) => [/schema\b.*\binvalid|invalid\b.*\bschema/i.test(text) ? 'output:schema' : 'output'],
+    change: ({ text, detail }) => [
+      OF_THIS_SCHEMA.test(text) || OF_THIS_SCHEMA.test(detail) ? 'output:schema' : 'output',
+    ],
     of: ['hasOutput'],
     says: /response[_. ]?format|json[_ ]?mode|json_object|generate json|response[_ ]?(?:json[_ ]?)?schema|response[_ ]?mime[_ ]?type|json[_ ]?schema|structured[-_ ]?output|output_(?:config(?!\.effort)|format)|text\.format|guided|grammar|^strict$/i,
     unless: OF_TOOLS,
