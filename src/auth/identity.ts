@@ -14,8 +14,8 @@ import { endSessions } from './sessions.ts'
 export type Identity = { actor: Actor } | IdTokenUser
 export type IdTokenUser = { userId: string; expiresAt: Date }
 
-/** Place of an ID token's user: the organization of a space, or a named one. */
-export type Place = { spaceId: string } | { orgId: string }
+/** The organization that a request with an ID token is for: that of a space, or a named one. */
+export type OrganizationRef = { spaceId: string } | { orgId: string }
 
 /** Returns the possible ID token of an `Authorization` header. Personal access tokens contain no dot. */
 export function idTokenOf(header: string | undefined): string | undefined {
@@ -102,19 +102,19 @@ export async function verifyEmail(tx: Tx, userId: string, now: Date): Promise<vo
 }
 
 /**
- * Returns the actor of an ID token's user in a place, with every scope. Throws 404 for a space of an organization
- * without membership, and 403 for such an organization (contract.md sections 1 and 6).
+ * Returns the actor of an ID token's user in an organization, with every scope. Without a membership there, throws 404
+ * for a space and 403 for the organization (contract.md sections 1 and 6).
  */
-export async function actorIn(db: Db, place: Place, who: IdTokenUser): Promise<Actor> {
-  const organizationId = await organizationOf(db, place)
+export async function actorIn(db: Db, ref: OrganizationRef, who: IdTokenUser): Promise<Actor> {
+  const organizationId = await organizationOf(db, ref)
   const actor = await actorOf(db, { organizationId, userId: who.userId, scopes: null })
-  if (!actor) throw 'spaceId' in place ? notFound('Space') : forbidden()
+  if (!actor) throw 'spaceId' in ref ? notFound('Space') : forbidden()
   return { ...actor, expiresAt: who.expiresAt }
 }
 
-async function organizationOf(db: Db, place: Place): Promise<string> {
-  if ('orgId' in place) return place.orgId
-  const where = { id: place.spaceId, archivedAt: null }
+async function organizationOf(db: Db, ref: OrganizationRef): Promise<string> {
+  if ('orgId' in ref) return ref.orgId
+  const where = { id: ref.spaceId, archivedAt: null }
   const space = await db.space.findUnique({ where, select: { organizationId: true } })
   if (!space) throw notFound('Space')
   return space.organizationId

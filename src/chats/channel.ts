@@ -1,5 +1,5 @@
 import type { ExecutionEvent } from '../executions/engine/events/events.ts'
-import type { Run } from './place.ts'
+import type { Run } from './position.ts'
 
 type Batch = { run: Run; events: readonly ExecutionEvent[] }
 

@@ -2,7 +2,7 @@ import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { EDGE_COLUMNS, type Edge } from '../executions/engine/events/events.ts'
 import { LIVE } from '../executions/engine/queue/cancel-marks.ts'
-import { NOWHERE, type Place } from './place.ts'
+import { type ChatPosition, NOWHERE } from './position.ts'
 import { isAfter, type Sent } from './sent.ts'
 
 /** Maximum number of runs that are replayed. Beyond it the client must read the messages instead. */
@@ -22,7 +22,7 @@ export type RunFinder = {
    * Begins after a position. Returns false, and begins nothing, if its event no longer exists or too much has happened
    * since.
    */
-  resume(place: Place): Promise<boolean>
+  resume(position: ChatPosition): Promise<boolean>
   /** Begins with the active runs, from their start. */
   beginNow(): Promise<void>
   /** Finds newly accepted runs, oldest first. */
@@ -57,11 +57,11 @@ export function createRunFinder(
   }
 
   return {
-    async resume(place) {
-      const isNowhere = place[0]?.executionId === NOWHERE
-      const seqs = new Map(place.map(({ executionId, seq }) => [executionId, seq]))
+    async resume(position) {
+      const isNowhere = position[0]?.executionId === NOWHERE
+      const seqs = new Map(position.map(({ executionId, seq }) => [executionId, seq]))
       const named = isNowhere ? [] : await find({ id: { in: [...seqs.keys()] } })
-      const own = named.find(({ id }) => id === place[0]?.executionId)
+      const own = named.find(({ id }) => id === position[0]?.executionId)
       const last = named.at(-1)
       if (!isNowhere && (!own || (await isForgotten(deps, own, seqs.get(own.id) ?? 0)))) return false
       const later = (await since(last?.createdAt ?? null, MAX_MISSED + seqs.size + 1)).filter(

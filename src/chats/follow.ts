@@ -9,7 +9,7 @@ import { readable, readableOf } from '../executions/service.ts'
 import type { ChatEvent } from '../wire.ts'
 import { createChannel } from './channel.ts'
 import { createRunFinder } from './find-runs.ts'
-import { type Run, toPlace } from './place.ts'
+import { type Run, toPosition } from './position.ts'
 import type { FollowChat } from './schema.ts'
 import { createSent } from './sent.ts'
 import { find, reachable } from './service.ts'
@@ -63,11 +63,11 @@ async function* events(
 
   /** Begins after the event that the client has seen last, or now. Yields a reset if that event is unknown. */
   async function* begin(): AsyncGenerator<readonly ChatEvent[]> {
-    const place = lastEventId === null ? null : toPlace(lastEventId)
-    if (place !== null && (await finder.resume(place))) return
+    const position = lastEventId === null ? null : toPosition(lastEventId)
+    if (position !== null && (await finder.resume(position))) return
     await finder.beginNow()
     if (lastEventId === null) return
-    const executionId = place?.[0]?.executionId ?? null
+    const executionId = position?.[0]?.executionId ?? null
     const at = deps.clock.now()
     yield [{ event: 'reset', id: sent.idOf(null), executionId, at, data: { executionId } }]
   }

@@ -1,6 +1,6 @@
 import { type Edge, type ExecutionEvent, isTerminal, META_SEQ } from '../executions/engine/events/events.ts'
 import type { ChatEvent } from '../wire.ts'
-import { MAX_PLACES, NOWHERE, type Run, toId } from './place.ts'
+import { MAX_OTHERS, NOWHERE, type Run, toId } from './position.ts'
 
 /** The runs of a chat that a subscriber has or gets, each up to a number. */
 export type Sent = ReturnType<typeof createSent>
@@ -13,7 +13,7 @@ export function createSent() {
   /** Returns the event id after which a client resumes: the run's latest event, the other active runs, the newest. */
   function idOf(run: Run | null): string {
     const others = [...runs.values()].filter((other) => other !== run && other !== newest && !other.isOver)
-    const named = [run, ...others.slice(-MAX_PLACES), newest === run ? null : newest].filter((other) => other !== null)
+    const named = [run, ...others.slice(-MAX_OTHERS), newest === run ? null : newest].filter((other) => other !== null)
     return named.length ? toId(named.map(({ id: executionId, seq }) => ({ executionId, seq }))) : `${NOWHERE}:0`
   }
 

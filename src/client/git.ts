@@ -9,7 +9,7 @@ import { addressesOf } from '../lib/net/addresses.ts'
 import { type ProxyFor, proxyVariables } from '../lib/net/proxies.ts'
 
 /** Network options for reaching a repository. */
-export type Way = { allowPrivate: boolean; proxyFor: ProxyFor }
+export type NetworkOptions = { allowPrivate: boolean; proxyFor: ProxyFor }
 
 /** A file of a commit, in git's terms. */
 export type Entry = { id: string; path: string; size: number }
@@ -72,7 +72,7 @@ export type Repository = { url: string; branch: string | null; organizationId: s
  */
 export async function readRepository(
   { url: address, branch: name, organizationId }: Repository,
-  { allowPrivate, proxyFor }: Way,
+  { allowPrivate, proxyFor }: NetworkOptions,
   signal: AbortSignal,
   { offer, choose }: { offer: (entry: Entry) => void; choose: () => Entry[] },
 ): Promise<{ contents: Buffer<ArrayBuffer>[]; total: number }> {

@@ -8,7 +8,7 @@ import { add, spaceFull, tooManyFiles } from '../files/service.ts'
 import type { Keep } from '../idempotency.ts'
 import { createProxyFor } from '../lib/net/proxies.ts'
 import { find, get, keepText, mayChange } from '../spaces/service.ts'
-import { type Entry, type Repository, readRepository, type Way } from './git.ts'
+import { type Entry, type NetworkOptions, type Repository, readRepository } from './git.ts'
 import type { InitSpace } from './schema.ts'
 import { readme, starterKit } from './starter.ts'
 
@@ -79,10 +79,14 @@ async function contentsOf(
 }
 
 /** Reads a repository as files of a space. Leaves out invalid paths. Throws 400 as soon as the limits are exceeded. */
-async function importRepository(repository: Repository, way: Way, signal: AbortSignal): Promise<Contents> {
+async function importRepository(
+  repository: Repository,
+  network: NetworkOptions,
+  signal: AbortSignal,
+): Promise<Contents> {
   const paths = new Map<string, Entry>()
   let bytes = 0
-  const { contents, total } = await readRepository(repository, way, signal, {
+  const { contents, total } = await readRepository(repository, network, signal, {
     offer(entry) {
       const path = entry.path.normalize('NFC')
       if (entry.size > MAX_FILE_BYTES || !isNewPath(path) || paths.has(path)) return

@@ -3,8 +3,8 @@ import type { Db, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { seal, unseal } from './envelope.ts'
 
-/** Returns the place that an organization's key is bound to. */
-export const dataKeyPlace = (organizationId: string) => ['data key', organizationId]
+/** Returns the context that an organization's key is bound to. */
+export const dataKeyContext = (organizationId: string) => ['data key', organizationId]
 
 /**
  * Returns the key of an organization's secrets, and creates it on first use. Its row stays locked until the transaction
@@ -16,14 +16,14 @@ export async function dataKeyOf(
   organizationId: string,
   now: Date,
 ): Promise<Buffer> {
-  const place = dataKeyPlace(organizationId)
+  const context = dataKeyContext(organizationId)
   const { wrapped } = await tx.dataKey.upsert({
     where: { organizationId },
-    create: { organizationId, wrapped: seal(wrappingKey, place, randomBytes(32)), createdAt: now },
+    create: { organizationId, wrapped: seal(wrappingKey, context, randomBytes(32)), createdAt: now },
     update: { organizationId },
     select: { wrapped: true },
   })
-  return unseal(wrappingKey, place, wrapped)
+  return unseal(wrappingKey, context, wrapped)
 }
 
 /** Reads the key of an organization that has encrypted something. Throws if it has none. */
@@ -32,5 +32,5 @@ export async function readDataKey(
   organizationId: string,
 ): Promise<Buffer> {
   const { wrapped } = await db.dataKey.findUniqueOrThrow({ where: { organizationId }, select: { wrapped: true } })
-  return unseal(wrappingKey, dataKeyPlace(organizationId), wrapped)
+  return unseal(wrappingKey, dataKeyContext(organizationId), wrapped)
 }

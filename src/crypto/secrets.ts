@@ -15,7 +15,7 @@ export class EncryptionKeyError extends Error {
 /** Source of the encryption key: ENCRYPTION_KEY, or a file under DATA_DIR. */
 type Source = Pick<Settings, 'ENCRYPTION_KEY' | 'DATA_DIR'>
 
-const PLACE = ['master key']
+const CONTEXT = ['master key']
 
 const pathOf = ({ DATA_DIR }: Source) => join(DATA_DIR, 'encryption.key')
 
@@ -36,7 +36,7 @@ export async function openMasterKey({ client, kind }: Database, source: Source, 
   if (found) return unwrap(source, encryptionKey, found.masterKey)
   const masterKey = randomBytes(32)
   try {
-    const data = { id: 1, masterKey: seal(encryptionKey, PLACE, masterKey), createdAt: now }
+    const data = { id: 1, masterKey: seal(encryptionKey, CONTEXT, masterKey), createdAt: now }
     await client.installation.create({ data, select: { id: true } })
     return masterKey
   } catch (error) {
@@ -76,7 +76,7 @@ async function unwrap(source: Source, encryptionKey: Buffer, wrapped: Uint8Array
 
 function tryUnwrap(encryptionKey: Buffer, wrapped: Uint8Array): Buffer | null {
   try {
-    return unseal(encryptionKey, PLACE, wrapped)
+    return unseal(encryptionKey, CONTEXT, wrapped)
   } catch {
     return null
   }
@@ -92,7 +92,7 @@ export async function changeEncryptionKey(database: Database, source: Source, gi
   const { installation } = database.client
   const { masterKey: before } = await installation.findUniqueOrThrow({ where: { id: 1 }, select: { masterKey: true } })
   const draft = given === null ? await draftKeyFile(pathOf(source)) : null
-  const wrapped = seal(draft?.key ?? Buffer.from(given ?? '', 'base64'), PLACE, masterKey)
+  const wrapped = seal(draft?.key ?? Buffer.from(given ?? '', 'base64'), CONTEXT, masterKey)
   const { count } = await installation.updateMany({ where: { id: 1, masterKey: before }, data: { masterKey: wrapped } })
   if (!count) {
     if (draft) await rm(draft.path, { force: true })

@@ -60,28 +60,29 @@ type OpenOptions = {
 }
 
 /** Returns the absolute path of the configured SQLite file, or null for PostgreSQL. */
-export function databaseFile({ DATABASE_URL, DATA_DIR }: Place): string | null {
+export function databaseFile({ DATABASE_URL, DATA_DIR }: DatabaseSettings): string | null {
   if (!DATABASE_URL) return resolve(join(DATA_DIR, 'muster.db'))
   if (!DATABASE_URL.startsWith('file:')) return null
   return DATABASE_URL.startsWith('file://') ? fileURLToPath(DATABASE_URL) : resolve(DATABASE_URL.slice('file:'.length))
 }
 
-type Place = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>
+/** The settings that name the database. */
+export type DatabaseSettings = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>
 
-const lock = (settings: Place, strength: string): Prisma.Sql =>
+const lock = (settings: DatabaseSettings, strength: string): Prisma.Sql =>
   databaseFile(settings) === null ? Prisma.raw(`FOR ${strength}`) : Prisma.empty
 
 /**
  * Returns an SQL suffix that locks the rows of a SELECT until the transaction ends. It is empty on SQLite, which has
  * one writer.
  */
-export const rowLock = (settings: Place): Prisma.Sql => lock(settings, 'NO KEY UPDATE')
+export const rowLock = (settings: DatabaseSettings): Prisma.Sql => lock(settings, 'NO KEY UPDATE')
 
 /** Returns the suffix that locks rows like {@link rowLock}, but skips those that are locked already. */
-export const freeRowLock = (settings: Place): Prisma.Sql => lock(settings, 'NO KEY UPDATE SKIP LOCKED')
+export const freeRowLock = (settings: DatabaseSettings): Prisma.Sql => lock(settings, 'NO KEY UPDATE SKIP LOCKED')
 
 /** Returns an SQL suffix that prevents the deletion of rows, so that references to them can be written. */
-export const keyLock = (settings: Place): Prisma.Sql => lock(settings, 'KEY SHARE')
+export const keyLock = (settings: DatabaseSettings): Prisma.Sql => lock(settings, 'KEY SHARE')
 
 type LockedTable = Exclude<Prisma.ModelName, 'Membership'>
 

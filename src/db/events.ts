@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { chunk } from '../lib/chunk.ts'
-import type { Settings } from '../settings.ts'
-import { databaseFile, Prisma, type Tx } from './client.ts'
+import { type DatabaseSettings, databaseFile, Prisma, type Tx } from './client.ts'
 
 /** An event to announce. */
 export type NewEvent = {
@@ -23,16 +22,16 @@ export const announce = (tx: Tx, { organizationId, type, subjectId, at, data }: 
     INSERT INTO "NewEvent" ("organizationId", "type", "subjectId", "data", "at")
     VALUES (${organizationId}, ${type}, ${subjectId}, ${JSON.stringify(data)}, ${at})`)
 
-/** A place in the feed of an organization: behind an event. */
-export type Place = { position: number; sequence: number }
+/** A position in the feed of an organization, behind an event. */
+export type FeedPosition = { position: number; sequence: number }
 
-/** Returns the place of an event in the feed. */
-export const placeOf = ({ position, sequence }: { position: number | bigint; sequence: number | bigint }): Place => ({
-  position: Number(position),
-  sequence: Number(sequence),
+/** Returns the position of an event in the feed. */
+export const positionOf = (row: Record<keyof FeedPosition, number | bigint>): FeedPosition => ({
+  position: Number(row.position),
+  sequence: Number(row.sequence),
 })
 
-export type EventRow = Place & {
+export type EventRow = FeedPosition & {
   type: string
   subjectId: string
   data: string | null
@@ -59,15 +58,13 @@ const OLDEST_OPEN = Prisma.sql`(
  * Returns the condition that keeps readers below every open transaction: its events are not visible yet and will stand
  * before later ones. SQLite has one writer, whose events are in the order of their commits.
  */
-const settledEvents = (settings: Source, table = 'OrganizationEvent'): Prisma.Sql =>
+const settledEvents = (settings: DatabaseSettings, table = 'OrganizationEvent'): Prisma.Sql =>
   databaseFile(settings) === null
     ? Prisma.sql`${Prisma.raw(`"${table}"`)}."position" < ${BASE} + ${OLDEST_OPEN}`
     : Prisma.sql`true`
 
-type Source = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>
-
-/** Events up to a place that match a pattern (`task.completed`, `task.*` or `*`), or have one of some subjects. */
-type Selection = { upTo: Place; patterns: readonly string[]; subjectIds: readonly string[] }
+/** Events up to a position that match a pattern (`task.completed`, `task.*` or `*`), or have one of some subjects. */
+type Selection = { upTo: FeedPosition; patterns: readonly string[]; subjectIds: readonly string[] }
 
 function toCondition({ upTo, patterns, subjectIds }: Selection): Prisma.Sql {
   const alternatives = patterns.map((pattern) =>
@@ -82,12 +79,12 @@ function toCondition({ upTo, patterns, subjectIds }: Selection): Prisma.Sql {
     AND (${Prisma.join(alternatives, ' OR ')})`
 }
 
-/** Reads the events of an organization behind a place, oldest first: all, or a selection. */
+/** Reads the events of an organization behind a position, oldest first: all, or a selection. */
 export async function readEvents(
   db: Tx,
-  settings: Source,
+  settings: DatabaseSettings,
   organizationId: string,
-  { position, sequence }: Place,
+  { position, sequence }: FeedPosition,
   limit: number,
   selection?: Selection,
 ): Promise<EventRow[]> {
@@ -99,10 +96,14 @@ export async function readEvents(
   return rows.map(toEvent)
 }
 
-/** Finds the events at some places. Removed ones are missing in the result. */
-export async function findEvents(db: Tx, organizationId: string, places: readonly Place[]): Promise<EventRow[]> {
-  if (!places.length) return []
-  const keys = places.map(
+/** Finds the events at some positions. Removed ones are missing in the result. */
+export async function findEvents(
+  db: Tx,
+  organizationId: string,
+  positions: readonly FeedPosition[],
+): Promise<EventRow[]> {
+  if (!positions.length) return []
+  const keys = positions.map(
     ({ position, sequence }) => Prisma.sql`("position" = ${position} AND "sequence" = ${sequence})`,
   )
   const rows = await db.$queryRaw<RawRow[]>(Prisma.sql`
@@ -111,8 +112,8 @@ export async function findEvents(db: Tx, organizationId: string, places: readonl
   return rows.map(toEvent)
 }
 
-/** Returns the place after all current events of an organization. Later events come after it. */
-export async function endOfEvents(db: Tx, settings: Source, organizationId: string): Promise<Place> {
+/** Returns the position after all current events of an organization. Later events come after it. */
+export async function endOfEvents(db: Tx, settings: DatabaseSettings, organizationId: string): Promise<FeedPosition> {
   const ends = await endsOfEvents(db, settings, [organizationId])
   return ends.get(organizationId) ?? { position: 0, sequence: 0 }
 }
@@ -126,7 +127,7 @@ const INTERVAL = 20
  * that are older than them have ended. Returns after two seconds in any case; some of these events then stand behind
  * the end.
  */
-export async function settlePresentEvents(db: Tx, settings: Source, organizationId: string): Promise<void> {
+export async function settlePresentEvents(db: Tx, settings: DatabaseSettings, organizationId: string): Promise<void> {
   if (databaseFile(settings) !== null) return
   let last: bigint | undefined
   for (const deadline = performance.now() + SETTLING; performance.now() < deadline; await sleep(INTERVAL)) {
@@ -140,13 +141,13 @@ export async function settlePresentEvents(db: Tx, settings: Source, organization
   }
 }
 
-/** Returns the places behind all present events of organizations. One without events is missing in the result. */
+/** Returns the positions behind all present events of organizations. One without events is missing in the result. */
 export async function endsOfEvents(
   db: Tx,
-  settings: Source,
+  settings: DatabaseSettings,
   organizationIds: readonly string[],
-): Promise<Map<string, Place>> {
-  const ends = new Map<string, Place>()
+): Promise<Map<string, FeedPosition>> {
+  const ends = new Map<string, FeedPosition>()
   for (const ids of chunk(organizationIds, IDS)) {
     const rows = await db.$queryRaw<{ id: string; end: string | null }[]>(Prisma.sql`
       SELECT o."id", (
@@ -165,8 +166,8 @@ export async function endsOfEvents(
 /** Maximum number of organizations in one statement. */
 const IDS = 1_000
 
-/** Returns whether a place is behind another one. */
-export const isBehind = (a: Place, b: Place): boolean =>
+/** Returns whether a position is behind another one. */
+export const isBehind = (a: FeedPosition, b: FeedPosition): boolean =>
   a.position > b.position || (a.position === b.position && a.sequence > b.sequence)
 
 const toEvent = (row: RawRow): EventRow => ({
@@ -216,7 +217,7 @@ export const removeEventsBefore = (db: Tx, organizationId: string, moment: Date,
  * Lets the positions and numbers of new events continue after the stored ones. The database may have been copied into
  * another PostgreSQL cluster, whose transaction ids are lower.
  */
-export async function continueEvents(db: Tx, settings: Source): Promise<void> {
+export async function continueEvents(db: Tx, settings: DatabaseSettings): Promise<void> {
   if (databaseFile(settings) !== null) return
   const last = (column: 'position' | 'sequence') => Prisma.sql`
     ${ORGANIZATIONS} SELECT max("last"."number") AS "newest" FROM "found" CROSS JOIN LATERAL (

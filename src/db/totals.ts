@@ -1,7 +1,4 @@
-import type { Settings } from '../settings.ts'
-import { type Db, databaseFile, Prisma, type Tx } from './client.ts'
-
-type Place = Pick<Settings, 'DATABASE_URL' | 'DATA_DIR'>
+import { type DatabaseSettings, type Db, databaseFile, Prisma, type Tx } from './client.ts'
 
 /**
  * Returns the sum of kept totals. By default it reads totals without a user and a value. Triggers update them in the
@@ -17,7 +14,7 @@ export async function totalOf(db: Db, where: Prisma.TotalWhereInput): Promise<nu
  * triggers wait for writers of the organization's chats; with the mission's row already locked, such a writer could
  * wait for this transaction. On SQLite there is one writer.
  */
-export async function lockCounts(tx: Tx, settings: Place, organizationId: string): Promise<void> {
+export async function lockCounts(tx: Tx, settings: DatabaseSettings, organizationId: string): Promise<void> {
   if (databaseFile(settings)) return
   await tx.$executeRaw(Prisma.sql`SELECT "lockCounts"(${organizationId})`)
 }
@@ -27,7 +24,7 @@ export async function lockCounts(tx: Tx, settings: Place, organizationId: string
  * the ones concerned. The trigger waits for other transactions that count missions of the organization, and these may
  * wait for the missions' rows.
  */
-export async function lockMissionCounts(tx: Tx, settings: Place, where: Prisma.Sql): Promise<void> {
+export async function lockMissionCounts(tx: Tx, settings: DatabaseSettings, where: Prisma.Sql): Promise<void> {
   if (databaseFile(settings)) return
   await tx.$executeRaw(Prisma.sql`SELECT "lockMissionTotals"("organizationId")
     FROM (SELECT DISTINCT "organizationId" FROM "Mission" WHERE ${where} ORDER BY 1) AS "organizations"`)

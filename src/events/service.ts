@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { z } from 'zod'
 import type { Actor } from '../auth/actor.ts'
-import { type EventRow, endOfEvents, isBehind, type Place, readEvents } from '../db/events.ts'
+import { type EventRow, endOfEvents, type FeedPosition, isBehind, readEvents } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { gone, invalidField, throwRefusal, unavailable } from '../errors.ts'
 import { decodePosition, encodePosition } from '../lib/page.ts'
@@ -15,7 +15,7 @@ const DEFAULT_LIMIT = 100
 const READ = 500
 const MAX_READS = 10
 
-type Cursor = Place & { at: number }
+type Cursor = FeedPosition & { at: number }
 
 const START: Cursor = { position: 0, sequence: 0, at: 0 }
 
@@ -30,7 +30,7 @@ function decode(cursor: string): Cursor {
 const cursorOf = ({ position, sequence, at }: EventRow): Cursor => ({ position, sequence, at: at.getTime() })
 
 /**
- * Throws 410 with the oldest cursor if events behind a place may have been removed already. The newest event of an
+ * Throws 410 with the oldest cursor if events behind a position may have been removed already. The newest event of an
  * organization is never removed, so that a reader with its cursor misses none.
  */
 async function checkStored(actor: Actor, { db, settings, clock }: Deps, since: Cursor): Promise<void> {
@@ -42,7 +42,7 @@ async function checkStored(actor: Actor, { db, settings, clock }: Deps, since: C
 
 type Page = { events: { event: VisibleEvent; cursor: Cursor }[]; cursor: Cursor; hasMore: boolean }
 
-/** Reads the events behind a place that the caller can see. */
+/** Reads the events behind a position that the caller can see. */
 async function read(
   actor: Actor,
   deps: Deps,
@@ -69,8 +69,8 @@ async function read(
   return { events, cursor, hasMore: true }
 }
 
-/** Returns the place of a cursor. Throws 400 for a foreign one, and 410. */
-async function placeOf(actor: Actor, deps: Deps, since: string | undefined): Promise<Cursor> {
+/** Returns the position of a cursor. Throws 400 for a foreign one, and 410. */
+async function positionOf(actor: Actor, deps: Deps, since: string | undefined): Promise<Cursor> {
   if (since === undefined) return START
   const cursor = decode(since)
   await checkStored(actor, deps, cursor)
@@ -79,7 +79,7 @@ async function placeOf(actor: Actor, deps: Deps, since: string | undefined): Pro
 
 /** GET /events: the events of the last 30 days that the caller can see, oldest first. */
 export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListEvents>) {
-  const since = await placeOf(actor, deps, input.since)
+  const since = await positionOf(actor, deps, input.since)
   const { events, cursor: last, hasMore } = await read(actor, deps, since, input)
   const cursor = encode({ ...last, at: last.at || deps.clock.now().getTime() })
   return { events: events.map(({ event }) => event), cursor, hasMore, nextCursor: hasMore ? cursor : null }
@@ -92,7 +92,7 @@ const INTERVAL = 1_000
 export type FeedEvent = { id: string; event: VisibleEvent }
 
 /**
- * GET /events as a stream: yields batches of events behind a place, or from now on, until the signal aborts or the
+ * GET /events as a stream: yields batches of events behind a position, or from now on, until the signal aborts or the
  * server stops. Throws before the first one as {@link list} does.
  */
 export async function follow(
@@ -105,7 +105,7 @@ export async function follow(
   const since =
     input.since === undefined
       ? { ...(await endOfEvents(db, settings, actor.organizationId)), at: clock.now().getTime() }
-      : await placeOf(actor, deps, input.since)
+      : await positionOf(actor, deps, input.since)
   return batches(actor, deps, since, input.types, streamTo(actor))
 }
 

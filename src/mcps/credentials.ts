@@ -8,10 +8,10 @@ import { badRequest } from '../errors.ts'
 import type { ConnectionDeps } from './oauth/connections.ts'
 import { type CreateMcp, MAX_CREDENTIALS } from './schema.ts'
 
-type Place = { organizationId: string; mcpId: string }
+type Owner = { organizationId: string; mcpId: string }
 
 /** Returns the encryption context of a credential. With another server or name it does not decrypt. */
-const placeOf = ({ organizationId, mcpId }: Place, name: string) => ['mcp credential', organizationId, mcpId, name]
+const contextOf = ({ organizationId, mcpId }: Owner, name: string) => ['mcp credential', organizationId, mcpId, name]
 
 /** Replaces the named credentials of a server, and removes those that are null. Throws 400 beyond the maximum. */
 export async function setCredentials(
@@ -24,17 +24,17 @@ export async function setCredentials(
 ): Promise<void> {
   const entries = Object.entries(credentials)
   if (!entries.length) return
-  const place = { organizationId, mcpId }
+  const owner = { organizationId, mcpId }
   const dataKey = await dataKeyOf(tx, deps, organizationId, now)
   const names = entries.map(([name]) => name)
-  await tx.mcpCredential.deleteMany({ where: { ...place, name: { in: names } } })
+  await tx.mcpCredential.deleteMany({ where: { ...owner, name: { in: names } } })
   const data = entries.flatMap(([name, credential]) => {
     if (!credential) return []
-    const ciphertext = seal(dataKey, placeOf(place, name), Buffer.from(credential.value))
-    return [{ ...place, name, ciphertext, isSecret: credential.isSecret ?? true, updatedAt: now, updatedBy }]
+    const ciphertext = seal(dataKey, contextOf(owner, name), Buffer.from(credential.value))
+    return [{ ...owner, name, ciphertext, isSecret: credential.isSecret ?? true, updatedAt: now, updatedBy }]
   })
   if (data.length) await tx.mcpCredential.createMany({ data })
-  if ((await tx.mcpCredential.count({ where: place })) > MAX_CREDENTIALS) {
+  if ((await tx.mcpCredential.count({ where: owner })) > MAX_CREDENTIALS) {
     throw badRequest(`Invalid credentials. At most ${MAX_CREDENTIALS}`, { detail: 'Remove some with null.' })
   }
 }
@@ -44,11 +44,11 @@ export async function readCredentials(
   deps: ConnectionDeps,
   { id: mcpId, organizationId, url }: Prisma.McpServerGetPayload<object>,
 ): Promise<Map<string, string>> {
-  const place = { organizationId, mcpId }
-  const rows = await deps.db.mcpCredential.findMany({ where: { ...place, mcp: { url } } })
+  const owner = { organizationId, mcpId }
+  const rows = await deps.db.mcpCredential.findMany({ where: { ...owner, mcp: { url } } })
   if (!rows.length) return new Map()
   const dataKey = await readDataKey(deps, organizationId)
   return new Map(
-    rows.map(({ name, ciphertext }) => [name, unseal(dataKey, placeOf(place, name), ciphertext).toString()]),
+    rows.map(({ name, ciphertext }) => [name, unseal(dataKey, contextOf(owner, name), ciphertext).toString()]),
   )
 }

@@ -6,11 +6,11 @@ import type { Context } from '../trpc.ts'
 // The doors for clients of other protocols (contract-2.md section 6). Each is a translator over the same procedures and
 // the same event log, in a folder of its own, and is imported at its first request.
 
-/** The address of a request: its route, its path, and the decoded parameters of the path. */
-export type Place = { route: DoorRoute; path: string; parameters: readonly string[] }
+/** The route of a request: its definition, its path, and the decoded parameters of the path. */
+export type RouteMatch = { route: DoorRoute; path: string; parameters: readonly string[] }
 
 /** Answers a request of another protocol. Throws an AppError that its protocol has no form for. */
-export type Door = (context: Context, req: IncomingMessage, res: ServerResponse, place: Place) => Promise<void>
+export type Door = (context: Context, req: IncomingMessage, res: ServerResponse, match: RouteMatch) => Promise<void>
 
 const DOORS: Readonly<Record<DoorName, () => Promise<{ handle: Door }>>> = {
   openai: () => import('./openai/door.ts'),
@@ -30,8 +30,8 @@ export function doorOf(
   const found = findDoorRoute(path)
   if (!found) return null
   const { route, values } = found
-  const place = { route, path, parameters: values.map(percentDecoded) }
-  return async (context, req, res) => (opened.get(route.door) ?? (await open(route.door)))(context, req, res, place)
+  const match = { route, path, parameters: values.map(percentDecoded) }
+  return async (context, req, res) => (opened.get(route.door) ?? (await open(route.door)))(context, req, res, match)
 }
 
 async function open(name: DoorName): Promise<Door> {

@@ -9,7 +9,7 @@ import type { ProviderKind } from '../lib/net/base-address.ts'
 export type Sealed = Pick<OwnProvider, 'headers'> & { apiKey: string }
 
 /** Returns the encryption context of a record. With another name or address it does not decrypt. */
-export const placeOf = (row: { organizationId: string; name: string; baseUrl: string | null }) => [
+export const contextOf = (row: { organizationId: string; name: string; baseUrl: string | null }) => [
   'provider',
   row.organizationId,
   row.name,
@@ -36,7 +36,7 @@ export function createReadProviders(deps: Pick<Deps, 'db' | 'wrappingKey'>): Rea
     if (!rows.length) return []
     const dataKey = await readDataKey(deps, organizationId)
     return rows.map((row) => {
-      const { apiKey, headers } = JSON.parse(unseal(dataKey, placeOf(row), row.ciphertext).toString()) as Sealed
+      const { apiKey, headers } = JSON.parse(unseal(dataKey, contextOf(row), row.ciphertext).toString()) as Sealed
       const { kind, segment } = readName(row.name)
       const baseUrl = addressOf(kind, row.baseUrl)
       return { name: segment, kind, version: `${row.setAt.getTime()} ${row.setBy}`, baseUrl, apiKey, headers }

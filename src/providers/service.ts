@@ -8,7 +8,7 @@ import type { Deps } from '../deps.ts'
 import { badRequest, conflict, notFound } from '../errors.ts'
 import { addressesOf } from '../lib/net/addresses.ts'
 import { normalizeBaseAddress, type ProviderKind } from '../lib/net/base-address.ts'
-import { addressOf, placeOf, readName, type Sealed } from './records.ts'
+import { addressOf, contextOf, readName, type Sealed } from './records.ts'
 import { MAX_PROVIDERS, type Provider, type SetProvider } from './schema.ts'
 
 type Row = Omit<Prisma.ProviderGetPayload<object>, 'ciphertext'>
@@ -124,8 +124,8 @@ export async function store(
       throw badRequest(`Too many providers. At most ${MAX_PROVIDERS}`, {
         detail: `The organization has ${others} already: delete one first.`,
       })
-    const place = placeOf({ organizationId, ...content })
-    const ciphertext = seal(dataKey, place, Buffer.from(JSON.stringify(sealed)))
+    const context = contextOf({ organizationId, ...content })
+    const ciphertext = seal(dataKey, context, Buffer.from(JSON.stringify(sealed)))
     const data = { ...content, ciphertext, setAt: now, setBy: actor.userId }
     const stored = await tx.provider.upsert({
       where: { organizationId_name: { organizationId, name } },

@@ -11,7 +11,7 @@ export type Scope = { organizationId: string; scope: string }
 export const OF_ORGANIZATION = 'organization'
 
 /** Returns the encryption context of a secret. In another row it does not decrypt. */
-export const placeOf = ({ organizationId, scope, name }: Scope & { name: string }) => [
+export const contextOf = ({ organizationId, scope, name }: Scope & { name: string }) => [
   'secret',
   organizationId,
   scope,
@@ -112,7 +112,7 @@ export async function resolveSecrets(deps: ResolveDeps, use: SecretUse, names: r
     }
     if (url.protocol !== 'https:' && !deps.settings.ALLOW_PRIVATE_NETWORK)
       throw refuse(name, 'the address is not https')
-    values.set(name, unseal(dataKey, placeOf(row), row.ciphertext).toString())
+    values.set(name, unseal(dataKey, contextOf(row), row.ciphertext).toString())
   }
   return values
 }

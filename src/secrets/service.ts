@@ -5,7 +5,7 @@ import { seal } from '../crypto/envelope.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, forbidden, notFound } from '../errors.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
-import { OF_ORGANIZATION, placeOf, type Scope } from './resolve.ts'
+import { contextOf, OF_ORGANIZATION, type Scope } from './resolve.ts'
 import { MAX_SECRETS } from './schema.ts'
 
 /** Owner of secrets: a space, or the organization itself. */
@@ -70,7 +70,7 @@ export async function set(actor: Actor, deps: Deps, owner: Owner, secrets: Reado
     for (const [name, given] of Object.entries(secrets)) {
       const { value, hosts } = typeof given === 'string' ? { value: given, hosts: [] } : given
       const id = { ...rowsOf(scope), name }
-      const content = { ciphertext: seal(dataKey, placeOf(id), Buffer.from(value)), hosts, updatedBy: actor.userId }
+      const content = { ciphertext: seal(dataKey, contextOf(id), Buffer.from(value)), hosts, updatedBy: actor.userId }
       await tx.secret.upsert({
         where: { organizationId_scope_name: id },
         create: { ...id, ...content, createdAt: now, updatedAt: now },

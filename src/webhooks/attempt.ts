@@ -1,4 +1,4 @@
-import { findEvents, placeOf } from '../db/events.ts'
+import { findEvents, positionOf } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { show, type VisibleEvent } from '../events/show.ts'
 import { cutTexts } from '../lib/page.ts'
@@ -69,8 +69,8 @@ export function createAttempt(deps: Deps, { pushBody, disable, onResult }: Optio
       return null
     }
     const { organizationId, includeContent } = webhook
-    const places = rows.filter(({ event }) => event !== TEST_EVENT).map(placeOf)
-    const found = await findEvents(db, organizationId, places)
+    const positions = rows.filter(({ event }) => event !== TEST_EVENT).map(positionOf)
+    const found = await findEvents(db, organizationId, positions)
     const views = await show(actor, deps, found, { includeContent })
     const tests = rows.filter(({ event }) => event === TEST_EVENT).map((row) => testOf(row, webhook))
     const events = [...views.filter((event) => event !== null), ...tests]

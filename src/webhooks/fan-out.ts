@@ -1,7 +1,7 @@
 import { type Actor, actorOf, isAdmin } from '../auth/actor.ts'
 import { audit, OPERATOR } from '../auth/audit.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
-import { announce, type EventRow, type Place, placeOf } from '../db/events.ts'
+import { announce, type EventRow, type FeedPosition, positionOf } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { show, type VisibleEvent } from '../events/show.ts'
 import { newSortableId } from '../lib/id.ts'
@@ -86,7 +86,7 @@ export async function findWebhookReaders(deps: Deps): Promise<Reader[]> {
     organizationId: row.organizationId,
     patterns: eventsOf(row),
     subjectId: row.executionId,
-    place: placeOf(row),
+    position: positionOf(row),
     take: (events, from, upTo) => queueFor(deps, row, events, from, upTo),
     move: (from, upTo) => moveWebhook(deps.db, row, from, upTo),
   }))
@@ -96,23 +96,23 @@ export async function findWebhookReaders(deps: Deps): Promise<Reader[]> {
 async function moveWebhook(
   db: Tx,
   { id, updatedAt }: WebhookReader,
-  from: Place,
-  upTo: Place & { runEndedAt?: Date },
+  from: FeedPosition,
+  upTo: FeedPosition & { runEndedAt?: Date },
 ): Promise<boolean> {
   const { count } = await db.webhook.updateMany({ where: { id, enabled: true, updatedAt, ...from }, data: upTo })
   return count > 0
 }
 
 /**
- * Queues events for a webhook whose owner can see them. Its place moves with its deliveries in one transaction, so that
- * servers side by side queue an event once.
+ * Queues events for a webhook whose owner can see them. Its position moves with its deliveries in one transaction, so
+ * that servers side by side queue an event once.
  */
 async function queueFor(
   deps: Deps,
   webhook: WebhookReader,
   events: readonly EventRow[],
-  from: Place,
-  upTo: Place,
+  from: FeedPosition,
+  upTo: FeedPosition,
 ): Promise<Taken> {
   const { db, clock } = deps
   const { id, organizationId, executionId } = webhook
@@ -160,9 +160,9 @@ export async function findMailReaders(deps: Deps, notify: (notified: Notified) =
     organizationId: row.organizationId,
     patterns: [...(row.approvals ? ['approval.created'] : []), ...(row.missions ? ['mission.run_failed'] : [])],
     subjectId: null,
-    place: placeOf(row),
+    position: positionOf(row),
     async take(events, from, upTo) {
-      // The place moves first, so that a mail is sent at most once.
+      // The position moves first, so that a mail is sent at most once.
       if (!(await moveMails(deps.db, row, from, upTo))) return 'stale'
       const notified = await notificationOf(deps, row, events)
       if (notified) await notify(notified)
@@ -173,7 +173,7 @@ export async function findMailReaders(deps: Deps, notify: (notified: Notified) =
 }
 
 /** Moves a member in the feed, unless the notifications were changed or moved. */
-async function moveMails(db: Tx, row: MailRow, from: Place, upTo: Place): Promise<boolean> {
+async function moveMails(db: Tx, row: MailRow, from: FeedPosition, upTo: FeedPosition): Promise<boolean> {
   const { organizationId, userId, approvals, missions } = row
   const where = { organizationId, userId, approvals, missions, ...from }
   return (await db.mailNotifications.updateMany({ where, data: upTo })).count > 0

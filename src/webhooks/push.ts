@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import type { Actor } from '../auth/actor.ts'
 import { dataKeyOf } from '../crypto/data-key.ts'
 import type { Prisma } from '../db/client.ts'
-import type { Place } from '../db/events.ts'
+import type { FeedPosition } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest } from '../errors.ts'
 import type { VisibleEvent } from '../events/show.ts'
@@ -45,15 +45,15 @@ const idOf = ({ organizationId, userId }: Actor, executionId: string, id: string
     .digest('base64url')}`
 
 /**
- * Notifies a caller of the events of a run behind a place, or changes how it does. `hasEnded`: no event follows. Throws
- * 400 for a private address and beyond {@link MAX_PUSHES}.
+ * Notifies a caller of the events of a run behind a position, or changes how it does. `hasEnded`: no event follows.
+ * Throws 400 for a private address and beyond {@link MAX_PUSHES}.
  */
 export async function setPush(
   actor: Actor,
   deps: Deps,
   executionId: string,
   push: Push,
-  { from, hasEnded }: { from: Place; hasEnded: boolean },
+  { from, hasEnded }: { from: FeedPosition; hasEnded: boolean },
 ): Promise<void> {
   checkAddress(push.url, deps)
   const { organizationId } = actor

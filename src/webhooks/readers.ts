@@ -1,4 +1,4 @@
-import { type EventRow, endsOfEvents, isBehind, type Place, placeOf, readEvents } from '../db/events.ts'
+import { type EventRow, endsOfEvents, type FeedPosition, isBehind, positionOf, readEvents } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
 import { matches } from '../events/schema.ts'
 import { findMailReaders, findWebhookReaders, type Notified } from './fan-out.ts'
@@ -7,7 +7,7 @@ import { findMailReaders, findWebhookReaders, type Notified } from './fan-out.ts
 const READ = 200
 /** How long loaded readers are used (ms), unless a notice says that they have changed. */
 const LIFETIME = 5_000
-/** Minimum time between two writes of a reader's place without a delivery or mail (ms). */
+/** Minimum time between two writes of a reader's position without a delivery or mail (ms). */
 const STORING_INTERVAL = 10_000
 
 /** A webhook, or a member with mail notifications, as it was loaded. */
@@ -19,22 +19,22 @@ export type Reader = {
   /** The only subject whose events count; null for all. */
   subjectId: string | null
   /** Events up to here have their deliveries and mails, as the database says. */
-  place: Place
-  /** Prepares deliveries or mails of events, and moves the place. */
-  take(events: readonly EventRow[], from: Place, upTo: Place): Promise<Taken>
-  /** Moves the place. Returns false if the reader was changed since it was loaded, also by another server. */
-  move(from: Place, upTo: Place): Promise<boolean>
+  position: FeedPosition
+  /** Prepares deliveries or mails of events, and moves the position. */
+  take(events: readonly EventRow[], from: FeedPosition, upTo: FeedPosition): Promise<Taken>
+  /** Moves the position. Returns false if the reader was changed since it was loaded, also by another server. */
+  move(from: FeedPosition, upTo: FeedPosition): Promise<boolean>
 }
 
 /**
- * `unseen`: the owner can see none of the events, and the place stays. `ended`: the place has moved, and no event is
- * wanted any more. `stale`: the reader was changed.
+ * `unseen`: the owner can see none of the events, and the position stays. `ended`: the position has moved, and no event
+ * is wanted any more. `stale`: the reader was changed.
  */
 export type Taken = 'moved' | 'unseen' | 'ended' | 'stale'
 
 type Follower = Reader & {
-  /** This process has found no wanted event between the place and here. */
-  seen: Place
+  /** This process has found no wanted event between the position and here. */
+  seen: FeedPosition
   movedAt: number
 }
 
@@ -71,8 +71,8 @@ export function createReaders(deps: Deps, notify: ((notified: Notified) => Promi
     try {
       const found = [...(await findWebhookReaders(deps)), ...(notify ? await findMailReaders(deps, notify) : [])]
       followers = found.map((reader) => {
-        const { seen = reader.place, movedAt = performance.now() } = before.get(reader.key) ?? {}
-        return { ...reader, movedAt, seen: isBehind(reader.place, seen) ? reader.place : seen }
+        const { seen = reader.position, movedAt = performance.now() } = before.get(reader.key) ?? {}
+        return { ...reader, movedAt, seen: isBehind(reader.position, seen) ? reader.position : seen }
       })
     } catch (error) {
       forget()
@@ -94,35 +94,35 @@ export function createReaders(deps: Deps, notify: ((notified: Notified) => Promi
   }
 
   /** Hands the next events of an organization to its readers that have not seen them. Returns whether more is left. */
-  async function advanceTo(end: Place, organizationId: string, late: readonly Follower[]): Promise<boolean> {
+  async function advanceTo(end: FeedPosition, organizationId: string, late: readonly Follower[]): Promise<boolean> {
     const from = late.map(({ seen }) => seen).reduce((first, seen) => (isBehind(first, seen) ? seen : first))
     const selection = { upTo: end, ...wantedBy(late) }
     const events = await readEvents(db, settings, organizationId, from, READ, selection)
     const last = events.length === READ ? events.at(-1) : undefined
-    const upTo = last ? placeOf(last) : end
+    const upTo = last ? positionOf(last) : end
     let hasMore = last !== undefined
     for (const follower of late) if (await hand(follower, events, upTo)) hasMore = true
     return hasMore
   }
 
   /** Hands events to a reader that wants them. Returns whether it has to be loaded again. */
-  async function hand(follower: Follower, events: readonly EventRow[], upTo: Place): Promise<boolean> {
-    const { patterns, place, seen, subjectId } = follower
+  async function hand(follower: Follower, events: readonly EventRow[], upTo: FeedPosition): Promise<boolean> {
+    const { patterns, position, seen, subjectId } = follower
     if (!isBehind(upTo, seen)) return false
     const wanted = events.filter(
       (event) =>
         isBehind(event, seen) && matches(patterns, event.type) && (subjectId === null || event.subjectId === subjectId),
     )
-    let taken: Taken = wanted.length ? await follower.take(wanted, place, upTo) : 'unseen'
+    let taken: Taken = wanted.length ? await follower.take(wanted, position, upTo) : 'unseen'
     const isDue = performance.now() - follower.movedAt >= STORING_INTERVAL
-    if (taken === 'unseen' && isDue) taken = (await follower.move(place, upTo)) ? 'moved' : 'stale'
+    if (taken === 'unseen' && isDue) taken = (await follower.move(position, upTo)) ? 'moved' : 'stale'
     if (taken === 'stale') {
       forget()
       return true
     }
     if (taken === 'ended') followers = followers.filter((other) => other !== follower)
     follower.seen = upTo
-    if (taken === 'moved') Object.assign(follower, { place: upTo, movedAt: performance.now() })
+    if (taken === 'moved') Object.assign(follower, { position: upTo, movedAt: performance.now() })
     return false
   }
 

@@ -17,18 +17,18 @@ type Part = 'url' | 'secret' | 'push'
 type Owner = { organizationId: string; id: string }
 
 /** Returns the encryption context of a webhook's part. In another row or column it does not decrypt. */
-const placeOf = ({ organizationId, id }: Owner, part: Part) => ['webhook', organizationId, id, part]
+const contextOf = ({ organizationId, id }: Owner, part: Part) => ['webhook', organizationId, id, part]
 
 /** Encrypts the address of a webhook. */
-export const sealUrl = (key: Buffer, owner: Owner, url: string) => seal(key, placeOf(owner, 'url'), Buffer.from(url))
+export const sealUrl = (key: Buffer, owner: Owner, url: string) => seal(key, contextOf(owner, 'url'), Buffer.from(url))
 
 /** Encrypts the signing secret of a webhook. */
 export const sealSecret = (key: Buffer, owner: Owner, secret: string) =>
-  seal(key, placeOf(owner, 'secret'), Buffer.from(secret))
+  seal(key, contextOf(owner, 'secret'), Buffer.from(secret))
 
 /** Encrypts the configuration of a client's push notifications. */
 export const sealPush = (key: Buffer, owner: Owner, push: Push) =>
-  seal(key, placeOf(owner, 'push'), Buffer.from(JSON.stringify(push)))
+  seal(key, contextOf(owner, 'push'), Buffer.from(JSON.stringify(push)))
 
 type Sealed = Owner & {
   url: Uint8Array
@@ -44,7 +44,7 @@ type Sealed = Owner & {
  */
 export async function openWebhook(db: Db, { wrappingKey }: Pick<Deps, 'wrappingKey'>, row: Sealed, now: Date) {
   const key = await readDataKey({ db, wrappingKey }, row.organizationId)
-  const open = (part: Part, sealed: Uint8Array) => unseal(key, placeOf(row, part), sealed).toString()
+  const open = (part: Part, sealed: Uint8Array) => unseal(key, contextOf(row, part), sealed).toString()
   const isOldValid = row.oldSecret !== null && row.oldSecretUntil !== null && row.oldSecretUntil > now
   const secrets = [row.secret, ...(isOldValid && row.oldSecret ? [row.oldSecret] : [])]
   return {

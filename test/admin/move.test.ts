@@ -7,10 +7,10 @@ import { getDatamodel } from '../../prisma/generated/pothos.ts'
 import * as enums from '../../prisma/generated/sqlite/enums.ts'
 import { createProgress } from '../../src/admin/progress.ts'
 import { runAdmin } from '../../src/admin/run.ts'
-import { dataKeyPlace } from '../../src/crypto/data-key.ts'
+import { dataKeyContext } from '../../src/crypto/data-key.ts'
 import { unseal } from '../../src/crypto/envelope.ts'
 import { migratePostgresql } from '../../src/db/migrate.ts'
-import { placeOf } from '../../src/secrets/resolve.ts'
+import { contextOf } from '../../src/secrets/resolve.ts'
 import { createFolder } from '../support/folder.ts'
 import { startPostgres } from '../support/postgres.ts'
 import { request } from '../support/rest.ts'
@@ -176,8 +176,8 @@ describe('a moved database', () => {
     const secret = await db.secret.findFirstOrThrow({ where: { name: 'API_KEY' } })
     const { organizationId } = secret
     const { wrapped } = await db.dataKey.findUniqueOrThrow({ where: { organizationId } })
-    const dataKey = unseal(wrappingKey, dataKeyPlace(organizationId), wrapped)
-    expect(unseal(dataKey, placeOf(secret), secret.ciphertext).toString()).toBe('the value')
+    const dataKey = unseal(wrappingKey, dataKeyContext(organizationId), wrapped)
+    expect(unseal(dataKey, contextOf(secret), secret.ciphertext).toString()).toBe('the value')
   })
 
   test('accepts no second copy, as after a move that was killed before its report', async () => {

@@ -2,9 +2,9 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
-import { dataKeyPlace } from '../../src/crypto/data-key.ts'
+import { dataKeyContext } from '../../src/crypto/data-key.ts'
 import { seal, unseal } from '../../src/crypto/envelope.ts'
-import { placeOf } from '../../src/secrets/resolve.ts'
+import { contextOf } from '../../src/secrets/resolve.ts'
 import { APIS, apis, expectError } from '../support/api.ts'
 import { tickingClock } from '../support/clock.ts'
 import { type Answer, request } from '../support/rest.ts'
@@ -355,8 +355,8 @@ describe('a secret value', () => {
     const { organizationId } = row
     const { db, wrappingKey } = server.service.deps
     const { wrapped } = await db.dataKey.findUniqueOrThrow({ where: { organizationId } })
-    const dataKey = unseal(wrappingKey, dataKeyPlace(organizationId), wrapped)
-    return unseal(dataKey, placeOf(row), row.ciphertext).toString()
+    const dataKey = unseal(wrappingKey, dataKeyContext(organizationId), wrapped)
+    return unseal(dataKey, contextOf(row), row.ciphertext).toString()
   }
 
   it('opens with the keys of its organization, in its own row and in no other', async () => {
@@ -386,8 +386,8 @@ describe('a secret value', () => {
     const { wrapped } = await find(one!)
     await db.dataKey.update({ where: { organizationId: two!.organizationId }, data: { wrapped } })
     expectError(await set(two!), 500, 'An unexpected error occurred')
-    const place = dataKeyPlace(two!.organizationId)
-    const rewrapped = seal(wrappingKey, place, unseal(wrappingKey, dataKeyPlace(one!.organizationId), wrapped))
+    const context = dataKeyContext(two!.organizationId)
+    const rewrapped = seal(wrappingKey, context, unseal(wrappingKey, dataKeyContext(one!.organizationId), wrapped))
     await db.dataKey.update({ where: { organizationId: two!.organizationId }, data: { wrapped: rewrapped } })
     expect((await set(two!)).status).toBe(200)
   })

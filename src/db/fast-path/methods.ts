@@ -19,7 +19,7 @@ export class Model {
   readonly table: Table
   readonly access: Access
   /** Calls of `findUnique` in this turn of the event loop. */
-  asked: Asked[] | null = null
+  uniqueReads: UniqueRead[] | null = null
 
   constructor(name: string, table: Table, access: Access) {
     this.name = name
@@ -28,7 +28,7 @@ export class Model {
   }
 }
 
-type Asked = { call: unknown; unique: UniqueKey | null; resolve: (answer: Promise<unknown>) => void }
+type UniqueRead = { call: unknown; unique: UniqueKey | null; resolve: (answer: Promise<unknown>) => void }
 
 /** Executes a call. Throws UNSUPPORTED, before anything is written, if Prisma has to execute it. */
 type Fast = (model: Model, call: unknown) => Promise<unknown>
@@ -57,16 +57,16 @@ const readUnique: Fast = (model, call) => readOne(model, toSelect(model.table, r
 function batchFindUnique(model: Model, call: unknown): Promise<unknown> {
   const unique = uniqueKeyOf(model.table, call)
   return new Promise((resolve) => {
-    if (!model.asked) process.nextTick(readAsked, model)
-    model.asked ??= []
-    model.asked.push({ call, unique, resolve })
+    if (!model.uniqueReads) process.nextTick(readTogether, model)
+    model.uniqueReads ??= []
+    model.uniqueReads.push({ call, unique, resolve })
   })
 }
 
-function readAsked(model: Model): void {
-  const asked = model.asked ?? []
-  model.asked = null
-  for (const alike of Map.groupBy(asked, ({ unique, call }) => unique?.shape ?? call).values()) {
+function readTogether(model: Model): void {
+  const uniqueReads = model.uniqueReads ?? []
+  model.uniqueReads = null
+  for (const alike of Map.groupBy(uniqueReads, ({ unique, call }) => unique?.shape ?? call).values()) {
     const keys = alike.map(({ unique }) => unique?.key ?? {})
     const nested = alike[0]?.unique?.nested
     const found = nested && alike.length > 1 ? readEach(model.access.runner, nested, keys) : null

@@ -21,7 +21,7 @@ export const isEventStream = ({ ok, headers }: Response): boolean =>
 export const EMPTY = 'its answer is empty'
 
 /** The request that a response answers. */
-export type Asked = {
+export type AnsweredRequest = {
   /** Its id, if the answer has to be in the response. */
   id: number | undefined
   isOfOther?: IsOfOther
@@ -38,7 +38,10 @@ export type Asked = {
  * from the first character, and repairs messages and the framing of an event stream. Throws a {@link BadAnswer} if a
  * request has no answer.
  */
-export async function mend(response: Response, { id, onError, onEnd, isOfOther, resumedAt }: Asked): Promise<Response> {
+export async function mend(
+  response: Response,
+  { id, onError, onEnd, isOfOther, resumedAt }: AnsweredRequest,
+): Promise<Response> {
   const type = response.headers.get('content-type') ?? ''
   if (!response.ok) return response
   if (!response.body) {
@@ -97,7 +100,11 @@ function withBody({ status, statusText, headers }: Head, body: ReadableStream<Ui
  * `message`, under which the SDK would ignore it. A body of JSON becomes events, too. A resumed stream begins with the
  * id of the event after which it is resumed, without which the SDK would not resume it again.
  */
-function reframed(id: Asked['id'], charset: TextReader, resumedAt?: string): TransformStream<Uint8Array, Uint8Array> {
+function reframed(
+  id: AnsweredRequest['id'],
+  charset: TextReader,
+  resumedAt?: string,
+): TransformStream<Uint8Array, Uint8Array> {
   const encoder = new TextEncoder()
   let written = resumedAt === undefined ? '' : `id: ${resumedAt}\ndata:\n\n`
   const parser = createParser({
@@ -134,7 +141,7 @@ function reframed(id: Asked['id'], charset: TextReader, resumedAt?: string): Tra
 
 function eventsOf(
   { id: eventId, event, data }: Pick<EventSourceMessage, 'data'> & Partial<EventSourceMessage>,
-  id: Asked['id'],
+  id: AnsweredRequest['id'],
 ): string {
   // An event of the older transport. Servers behind a proxy name their own scheme or host in it.
   const endpoint = event === 'endpoint' ? URL.parse(data) : null
@@ -153,7 +160,7 @@ function eventsOf(
 
 /** Passes JSON on once it is complete, with its messages repaired. */
 function repacked(
-  id: Asked['id'],
+  id: AnsweredRequest['id'],
   charset: TextReader,
   isOfOther: IsOfOther | undefined,
 ): TransformStream<Uint8Array, Uint8Array> {

@@ -61,7 +61,7 @@ export const stateOf = (
 type Owner = { organizationId: string; mcpId: string; userId: string; url: string }
 
 /** Returns the encryption context of tokens. For another user, server or address they do not decrypt. */
-const placeOf = ({ organizationId, mcpId, userId, url }: Owner) => ['mcp tokens', organizationId, mcpId, userId, url]
+const contextOf = ({ organizationId, mcpId, userId, url }: Owner) => ['mcp tokens', organizationId, mcpId, userId, url]
 
 /** Stores the tokens of a member in a transaction, instead of earlier ones. */
 export async function storeGrant(tx: Tx, dataKey: Buffer, owner: Owner, grant: Grant, now: Date): Promise<void> {
@@ -76,7 +76,7 @@ export async function storeGrant(tx: Tx, dataKey: Buffer, owner: Owner, grant: G
 }
 
 const tokenColumns = (dataKey: Buffer, owner: Owner, grant: Grant, now: Date) => ({
-  sealed: seal(dataKey, placeOf(owner), Buffer.from(JSON.stringify(grant))),
+  sealed: seal(dataKey, contextOf(owner), Buffer.from(JSON.stringify(grant))),
   account: grant.account ?? null,
   scope: grant.scope ?? null,
   hasEnded: false,
@@ -91,7 +91,7 @@ async function openGrant(deps: Pick<Deps, 'db' | 'wrappingKey'>, row: Connection
 
 /** Decrypts the tokens of a connection with the key of its organization. */
 export const unsealGrant = (dataKey: Buffer, row: ConnectionRow): Grant =>
-  JSON.parse(unseal(dataKey, placeOf(row), row.sealed).toString())
+  JSON.parse(unseal(dataKey, contextOf(row), row.sealed).toString())
 
 /**
  * The token to send with a request, the version of the connection that it is from, and the scopes that it has and that

@@ -67,7 +67,7 @@ export type ConnectedServer = { mcpId: string; organizationId: string }
 
 type Owner = Pick<Prisma.McpSignInGetPayload<object>, 'organizationId' | 'mcpId' | 'userId' | 'url'>
 
-const placeOf = ({ organizationId, mcpId, userId, url }: Owner) => ['mcp sign-in', organizationId, mcpId, userId, url]
+const contextOf = ({ organizationId, mcpId, userId, url }: Owner) => ['mcp sign-in', organizationId, mcpId, userId, url]
 
 /**
  * POST /mcps/{id}/connect: finds the authorization server and prepares a sign-in of the caller. Returns the address of
@@ -109,7 +109,7 @@ export async function connect(actor: Actor, deps: Deps, id: string): Promise<{ u
       data: {
         ...owner,
         id: tokenDigest(deps.sessionKey, code),
-        sealed: seal(dataKey, placeOf(owner), Buffer.from(JSON.stringify(flow))),
+        sealed: seal(dataKey, contextOf(owner), Buffer.from(JSON.stringify(flow))),
         createdAt: now,
         expiresAt: new Date(now.getTime() + LIFETIME),
       },
@@ -250,7 +250,7 @@ async function leave(deps: Deps, row: SignInRow, flow: Flow, { sessionId }: Visi
     data: {
       stateDigest: tokenDigest(deps.sessionKey, state),
       sessionId,
-      sealed: seal(dataKey, placeOf(row), Buffer.from(JSON.stringify({ ...flow, verifier }))),
+      sealed: seal(dataKey, contextOf(row), Buffer.from(JSON.stringify({ ...flow, verifier }))),
     },
   })
   if (!count) throw new ConnectFailed('expired', 'the code was used before', row)
@@ -268,7 +268,7 @@ async function serverOf({ db }: Deps, row: SignInRow): Promise<OAuthServer> {
 }
 
 const openFlow = async (deps: Deps, row: SignInRow): Promise<Flow> =>
-  JSON.parse(unseal(await readDataKey(deps, row.organizationId), placeOf(row), row.sealed).toString()) as Flow
+  JSON.parse(unseal(await readDataKey(deps, row.organizationId), contextOf(row), row.sealed).toString()) as Flow
 
 /**
  * Finishes a sign-in with the answer in the address of the callback: redeems its code and stores the tokens. Runs that

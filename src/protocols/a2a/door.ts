@@ -10,7 +10,7 @@ import { readJson, sendJson } from '../../http/body.ts'
 import { checkInput } from '../../lib/fields.ts'
 import { asObject, isObject } from '../../lib/unknown.ts'
 import { type Context, recheck } from '../../trpc.ts'
-import type { Place } from '../doors.ts'
+import type { RouteMatch } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { enter, scopesOf } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
@@ -39,18 +39,23 @@ const wantsStream = ({ headers: { accept = '' } }: IncomingMessage): boolean =>
  * Serves an agent by the Agent2Agent protocol (contract-2.md section 6.4): its card, and JSON-RPC for clients of
  * versions 1.0 and 0.3. Throws 401, 403, 404 and 405.
  */
-export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
+export async function handle(
+  context: Context,
+  req: IncomingMessage,
+  res: ServerResponse,
+  match: RouteMatch,
+): Promise<void> {
   const { deps } = context
-  const [wanted = ''] = place.parameters
-  if (place.route.path.endsWith('.json')) {
-    scopesOf(req, place)
+  const [wanted = ''] = match.parameters
+  if (match.route.path.endsWith('.json')) {
+    scopesOf(req, match)
     const isOpen = deps.settings.PUBLIC_DIRECTORY && req.headers.authorization === undefined
     const listed = isOpen && (await findCached(deps, wanted, { visibility: 'public', archivedAt: null }))
-    const agent = listed || (await findAgent(await enter(context, req, place), deps, wanted))
+    const agent = listed || (await findAgent(await enter(context, req, match), deps, wanted))
     res.appendHeader('Vary', 'User-Agent, A2A-Version')
     return sendJson(res, 200, toJson(cardOf(deps.settings, agent), req.headers))
   }
-  const actor = await enter(context, req, place)
+  const actor = await enter(context, req, match)
   const agent = await findAgent(actor, deps, wanted)
   const request = await readRequest(req)
   await recheck(context, actor)

@@ -66,8 +66,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     const from = await endOfEvents(deps.db, deps.settings, actor.organizationId)
     const row = await startOf(params)
     const push = toPush(config, row.id, version, await contextOf(row.sessionId))
-    const place = { from, hasEnded: row.completedAt !== null }
-    await setPush(actor, deps, row.id, push, place)
+    await setPush(actor, deps, row.id, push, { from, hasEnded: row.completedAt !== null })
     return row
   }
 
@@ -104,17 +103,17 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
    */
   async function* stream(row: ExecutionRow): AsyncGenerator<StreamResponse, void, undefined> {
     const task = await show(await find(row.id))
-    const place = { taskId: row.id, contextId: task.contextId }
+    const ref = { taskId: row.id, contextId: task.contextId }
     yield { payload: { $case: 'task', value: { ...task, artifacts: [] } } }
-    const updates = createUpdates(place)
+    const updates = createUpdates(ref)
     for await (const { parts, wait } of followToWait(context, actor, row)) {
       for (const part of parts) yield* updates.of(part)
-      if (wait) return yield statusUpdate(place, statusOf(await find(row.id), place, settings, wait))
+      if (wait) return yield statusUpdate(ref, statusOf(await find(row.id), ref, settings, wait))
     }
     const ended = await find(row.id)
     if (ended.status === 'completed') yield updates.end(ended.result ?? '')
     // Not if the server stops, or the caller has lost access.
-    if (ended.completedAt) yield statusUpdate(place, statusOf(ended, place, settings))
+    if (ended.completedAt) yield statusUpdate(ref, statusOf(ended, ref, settings))
   }
 
   return guarded(context, {

@@ -25,10 +25,10 @@ export const artifactOf = (answer: string): Artifact => ({
 })
 
 /** Ids of a task and its context. */
-export type Place = { taskId: string; contextId: string }
+export type TaskRef = { taskId: string; contextId: string }
 
 /** Returns a text as a message of a task. */
-export const messageOf = ({ taskId, contextId }: Place, role: Role, id: string, content: string): Message => ({
+export const messageOf = ({ taskId, contextId }: TaskRef, role: Role, id: string, content: string): Message => ({
   messageId: id,
   contextId,
   taskId,
@@ -79,12 +79,12 @@ function noteOf({ status, error, waitingFor }: Run, settings: Settings): string 
  * Returns the status of a run, with an explanation if it waits or has failed. `wait`: what its caller is to know that
  * it waits for, perhaps behind another run of its context.
  */
-export function statusOf(run: Run, place: Place, settings: Settings, wait?: Wait): NonNullable<Task['status']> {
+export function statusOf(run: Run, ref: TaskRef, settings: Settings, wait?: Wait): NonNullable<Task['status']> {
   const isBehind = wait !== undefined && wait.executionId !== run.id
   const note = isBehind ? waitOf({ settings }, wait.waitingFor, wait.executionId).text : noteOf(run, settings)
   return {
     state: stateOf(isBehind ? { ...run, waitingFor: wait.waitingFor } : run),
-    message: note === null ? undefined : messageOf(place, Role.ROLE_AGENT, `${run.id}-status`, note),
+    message: note === null ? undefined : messageOf(ref, Role.ROLE_AGENT, `${run.id}-status`, note),
     timestamp: run.updatedAt,
   }
 }
@@ -93,9 +93,9 @@ type Options = { contextId: string; settings: Settings; historyLength?: number |
 
 /** Returns a run as a task. */
 export function toTask(run: Run, { contextId, settings, historyLength }: Options): Task {
-  const place = { taskId: run.id, contextId }
-  const status = statusOf(run, place, settings)
-  const asked = messageOf(place, Role.ROLE_USER, `${run.id}-message`, run.message)
+  const ref = { taskId: run.id, contextId }
+  const status = statusOf(run, ref, settings)
+  const asked = messageOf(ref, Role.ROLE_USER, `${run.id}-message`, run.message)
   // Microsoft's Agent Framework takes the last message of a task without an artifact for the answer.
   const reason = run.status === 'failed' || run.status === 'cancelled' ? status.message : undefined
   const history = [...(run.message ? [asked] : []), ...(reason ? [reason] : [])]

@@ -9,7 +9,7 @@ import { RunAgentInput } from '../../http/door-schemas.ts'
 import { parseExact } from '../../lib/exact-json.ts'
 import { asObject, asText, type Fields, isObject } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
-import type { Place } from '../doors.ts'
+import type { RouteMatch } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import { type GivenFile, withNotes } from '../shared/attachments.ts'
@@ -27,11 +27,16 @@ import { type AgUiEvent, type AgUiMessage, type AskedPart, createAgUiWriter } fr
 type Input = z.output<typeof RunAgentInput>
 
 /** POST /api/v1/agents/{id}/ag-ui: runs an agent for a client of AG-UI 1.0 (contract-2.md section 6.3). */
-export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
-  const actor = await enter(context, req, place)
+export async function handle(
+  context: Context,
+  req: IncomingMessage,
+  res: ServerResponse,
+  match: RouteMatch,
+): Promise<void> {
+  const actor = await enter(context, req, match)
   const { deps } = context
   const input = await readBody({ context, actor, req }, RunAgentInput)
-  const { path, parameters } = place
+  const { path, parameters } = match
   const agent = await findAgent(actor, deps, parameters[0] ?? '')
   const idempotency = idempotencyOf(req, path)
   const transcript = readMessages(input)

@@ -7,7 +7,7 @@ import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { find } from '../../executions/service.ts'
 import { ChatRequest } from '../../http/door-schemas.ts'
 import type { Context } from '../../trpc.ts'
-import type { Place } from '../doors.ts'
+import type { RouteMatch } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import { clientOf, continueOrStart } from '../shared/begin.ts'
@@ -29,12 +29,17 @@ const Request = ChatRequest.refine(({ messages, message }) => messages?.length |
  * Answers the requests of the AI SDK's `useChat` (contract-2.md section 6.3): `POST /agents/{id}/chat` runs the agent
  * and streams the answer, `GET /agents/{id}/chat/{chatId}/stream` replays an answer that is being given.
  */
-export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
-  const actor = await enter(context, req, place)
-  const [wanted = '', chatId] = place.parameters
+export async function handle(
+  context: Context,
+  req: IncomingMessage,
+  res: ServerResponse,
+  match: RouteMatch,
+): Promise<void> {
+  const actor = await enter(context, req, match)
+  const [wanted = '', chatId] = match.parameters
   const agent = await findAgent(actor, context.deps, wanted)
   if (chatId !== undefined) return resume(context, actor, res, agent, chatId)
-  const { path } = place
+  const { path } = match
   const body = await readBody({ context, actor, req }, Request)
   const idempotency = idempotencyOf(req, path)
   const last = body.message ?? body.messages?.at(-1)

@@ -9,7 +9,7 @@ import { parseJson } from '../../lib/json.ts'
 import { asObject, isObject, withoutNull } from '../../lib/unknown.ts'
 import { publicAddress, type Settings } from '../../settings.ts'
 import { asRequested, type Context, recheck } from '../../trpc.ts'
-import type { Place } from '../doors.ts'
+import type { RouteMatch } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { checkOrigin, toJson, toRequest, wantsJson, writeResponse } from './http.ts'
 import { createNotices } from './notices.ts'
@@ -26,9 +26,14 @@ const REFUSED = -32_000
  * 2026-07-28 and those with `initialize` use the same address, and neither has a session. Refuses requests with 401,
  * 403, 404, 413 and 429.
  */
-export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
+export async function handle(
+  context: Context,
+  req: IncomingMessage,
+  res: ServerResponse,
+  match: RouteMatch,
+): Promise<void> {
   try {
-    await answer(context, req, res, place)
+    await answer(context, req, res, match)
   } catch (thrown) {
     const error = withMetadata(context.deps.settings, toAppError(thrown))
     report(context.deps, error, context.requestId)
@@ -58,11 +63,11 @@ function withMetadata(settings: Settings, error: AppError): AppError {
   return new AppError(status, message, options)
 }
 
-async function answer(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
+async function answer(context: Context, req: IncomingMessage, res: ServerResponse, match: RouteMatch): Promise<void> {
   const { deps } = context
   checkOrigin(deps.settings, req)
   const actor = asRequested(context, await context.authenticate())
-  const [wanted] = place.parameters
+  const [wanted] = match.parameters
   const agent = wanted === undefined ? undefined : await findAgent(actor, deps, wanted)
   const tools = agent ? agentTools(deps, agent) : toolsByName()
   const body = await readBody(req, MAX_BODY)

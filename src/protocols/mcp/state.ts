@@ -14,7 +14,7 @@ export type RequestState = { executionId: string }
 type Of = { actor: Actor; tool: string; args: unknown }
 
 /** Binds a state to user, organization, tool and arguments (contract-2.md section 6.1). */
-const placeOf = ({ actor, tool, args }: Of) => [
+const contextOf = ({ actor, tool, args }: Of) => [
   'mcp request state',
   actor.organizationId,
   actor.userId,
@@ -27,12 +27,12 @@ const keyOf = ({ wrappingKey }: Deps) => deriveKey(wrappingKey.export(), 'mcp re
 /** Encrypts a state for the client. */
 export function sealState(deps: Deps, of: Of, state: RequestState): string {
   const content = { ...state, expiresAt: deps.clock.now().getTime() + LIFETIME }
-  return seal(keyOf(deps), placeOf(of), Buffer.from(JSON.stringify(content))).toString('base64url')
+  return seal(keyOf(deps), contextOf(of), Buffer.from(JSON.stringify(content))).toString('base64url')
 }
 
 /** Decrypts a state. Throws if it belongs to another call, was modified, or has expired. */
 export function openState(deps: Deps, of: Of, sealed: string): RequestState {
-  const content = JSON.parse(unseal(keyOf(deps), placeOf(of), Buffer.from(sealed, 'base64url')).toString())
+  const content = JSON.parse(unseal(keyOf(deps), contextOf(of), Buffer.from(sealed, 'base64url')).toString())
   if (content.expiresAt <= deps.clock.now().getTime()) throw new Error('The state has expired')
   return { executionId: content.executionId }
 }

@@ -3,7 +3,7 @@ import type { Actor } from '../../auth/actor.ts'
 import { toAppError } from '../../errors.ts'
 import { report } from '../../http/log.ts'
 import type { Context } from '../../trpc.ts'
-import type { Place } from '../doors.ts'
+import type { RouteMatch } from '../doors.ts'
 import { enter } from '../shared/enter.ts'
 import { complete } from './chat.ts'
 import { sendOpenAIError } from './errors.ts'
@@ -27,10 +27,15 @@ const HANDLERS: Readonly<Record<string, (request: OpenAIRequest) => Promise<void
 /**
  * Answers the requests of OpenAI's clients under `/openai/v1` (contract-2.md section 6.2), errors in their form too.
  */
-export async function handle(context: Context, req: IncomingMessage, res: ServerResponse, place: Place): Promise<void> {
+export async function handle(
+  context: Context,
+  req: IncomingMessage,
+  res: ServerResponse,
+  match: RouteMatch,
+): Promise<void> {
   try {
-    const actor = await enter(context, req, place)
-    const { route, parameters } = place
+    const actor = await enter(context, req, match)
+    const { route, parameters } = match
     const method = req.method === 'HEAD' ? 'GET' : req.method
     await HANDLERS[`${method} ${route.path}`]!({ context, actor, req, res, id: parameters[0] ?? '' })
   } catch (thrown) {

@@ -8,14 +8,14 @@ import { noSuchPath } from '../../http/no-such-path.ts'
 import { type IdempotencyKey, readKey } from '../../idempotency.ts'
 import { checkInput } from '../../lib/fields.ts'
 import { asRequested, type Context, recheck } from '../../trpc.ts'
-import type { Place } from '../doors.ts'
+import type { RouteMatch } from '../doors.ts'
 
 /**
  * Authenticates the caller of a door, with the rules of the procedures: rate limits, and a token with any of the scopes
  * of the route. Throws 401, 403, 404, 405 and 429.
  */
-export async function enter(context: Context, req: IncomingMessage, place: Place): Promise<Actor> {
-  const scopes = scopesOf(req, place)
+export async function enter(context: Context, req: IncomingMessage, match: RouteMatch): Promise<Actor> {
+  const scopes = scopesOf(req, match)
   const actor = await context.authenticate()
   if (scopes.length) requireScope(actor, ...scopes)
   return asRequested(context, actor)
@@ -24,7 +24,7 @@ export async function enter(context: Context, req: IncomingMessage, place: Place
 /**
  * Returns the scopes of a request. Throws 404 for an unknown path, and 405 for a method that the route does not have.
  */
-export function scopesOf({ method = '' }: IncomingMessage, { path, route: { methods } }: Place): readonly Scope[] {
+export function scopesOf({ method = '' }: IncomingMessage, { path, route: { methods } }: RouteMatch): readonly Scope[] {
   const scopes = methods[method === 'HEAD' ? 'GET' : method]
   if (scopes) return scopes
   const allowed = Object.keys(methods).flatMap((each) => (each === 'GET' ? ['GET', 'HEAD'] : each))

@@ -14,7 +14,7 @@ import type { FinalState } from './endings.ts'
 export type ApprovalRow = Prisma.ApprovalGetPayload<object>
 
 /** A tool call that a person must decide, with the id of its approval. */
-export type Asked = Ask & { id: string; step: number }
+export type ApprovalRequest = Ask & { id: string; step: number }
 
 /** Partial result of a run that resumes later. */
 export type PartialState = Pick<
@@ -69,7 +69,7 @@ export async function releaseRun(
 export async function suspend(
   deps: ClaimDeps & { approvalTimeout: number },
   row: ExecutionRow,
-  asked: readonly Asked[],
+  asked: readonly ApprovalRequest[],
   final: FinalState,
 ): Promise<boolean> {
   const now = deps.clock.now()

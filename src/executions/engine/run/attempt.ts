@@ -48,7 +48,7 @@ export type RunAttempt = (
 ) => Promise<ExecutionRow | null>
 
 /** Decisions of people, tools of the client, and connections to MCP servers that a run waits for. */
-type Waits = Pick<Progress, 'theirs' | 'signIns'> & { asked: readonly waits.Asked[] }
+type Waits = Pick<Progress, 'theirs' | 'signIns'> & { asked: readonly waits.ApprovalRequest[] }
 
 type Prepared = Awaited<ReturnType<typeof prepareRun>>
 

@@ -8,21 +8,22 @@ export type Run = Edge & { seq: number; isOver: boolean }
  * have been sent, the named ones up to a number. Its text is `<executionId>:<seq>`: the latest event first, then each
  * other active run and the newest.
  */
-export type Place = { executionId: string; seq: number }[]
+export type ChatPosition = { executionId: string; seq: number }[]
 
 /** Position of a subscriber of a chat without runs. */
 export const NOWHERE = '-'
 
 /** Maximum number of active runs in a position beside the latest event and the newest run. */
-export const MAX_PLACES = 50
+export const MAX_OTHERS = 50
 
 /** Writes a position as an event id. */
-export const toId = (place: Place): string => place.map(({ executionId, seq }) => `${executionId}:${seq}`).join(',')
+export const toId = (position: ChatPosition): string =>
+  position.map(({ executionId, seq }) => `${executionId}:${seq}`).join(',')
 
 /** Parses an event id. Returns null for an invalid one. */
-export function toPlace(id: string): Place | null {
+export function toPosition(id: string): ChatPosition | null {
   const parts = id.split(',').map((part) => /^([\w-]{1,64}):(\d{1,10})$/.exec(part))
-  if (parts.length > MAX_PLACES + 2) return null
-  const place = parts.flatMap((part) => (part ? [{ executionId: part[1]!, seq: Number(part[2]) }] : []))
-  return place.length === parts.length ? place : null
+  if (parts.length > MAX_OTHERS + 2) return null
+  const position = parts.flatMap((part) => (part ? [{ executionId: part[1]!, seq: Number(part[2]) }] : []))
+  return position.length === parts.length ? position : null
 }
