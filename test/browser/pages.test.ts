@@ -549,7 +549,10 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await request(server, 'POST', `/api/v1/agents/${id}/execute`, { token, body: { message: 'Hello' } })
     const { secret } = await signedIn(server, member.userId)
     const door = { url: server.url, cookie: secret }
-    const { page } = await visit(browser, door, '/app/usage', { viewport: { width: 1000, height: 800 } })
+    const { page } = await visit(browser, door, '/healthz', { viewport: { width: 1000, height: 800 } })
+    // Browsers have languages that are no language tags, such as this one on some systems.
+    await page.addInitScript(() => Object.defineProperty(Navigator.prototype, 'language', { value: 'en-US@posix' }))
+    await page.goto('/app/usage')
     await page.locator('canvas').waitFor()
     await page.evaluate(() => {
       const { fillText } = CanvasRenderingContext2D.prototype

@@ -1,3 +1,5 @@
+import '../../lib/language.ts'
+
 import { useEffect, useRef } from 'react'
 import uPlot from 'uplot'
 import { short, utcDay } from '../../lib/format.ts'
