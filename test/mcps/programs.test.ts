@@ -191,6 +191,22 @@ describe('a program that fails', () => {
     )
   })
 
+  it('a program that fails at its start with an error before its usage has both in its reason', async () => {
+    const script = 'echo "Error: no token" >&2; for n in $(seq 30); do echo "  --option-$n" >&2; done; exit 1'
+    const failed = open({}, '', { command: '/bin/sh', args: ['-c', script], env: { PATH: '/bin:/usr/bin' } }).connect()
+    await expect(failed).rejects.toThrow(
+      /output:\nError: no token\n--option-1\n--option-2\n…\n--option-11\n.*--option-30$/s,
+    )
+  })
+
+  it('a program that fails after it has logged the error as a message has that in its reason', async () => {
+    const log = (level: string, data: string) =>
+      JSON.stringify({ jsonrpc: '2.0', method: 'notifications/message', params: { level, data } })
+    const script = `echo '${log('info', 'Starting')}'; echo '${log('error', 'Invalid account')}'; exit 1`
+    const failed = open({}, '', { command: '/bin/sh', args: ['-c', script] }).connect()
+    await expect(failed).rejects.toThrow(/exit code 1\. Its last output:\nInvalid account$/)
+  })
+
   it('shows its error without the places of its stack', async () => {
     const client = await open().connect()
     const error = "ModuleNotFoundError: No module named 'protego'"

@@ -3,6 +3,7 @@ import { deserializeMessage, type JSONRPCMessage, serializeMessage, type Transpo
 import type { DeclaredProgram } from '../../lib/mcp-config.ts'
 import { BadAnswer } from '../../lib/net/safe-fetch.ts'
 import { raceTimeout } from '../../lib/race-abort.ts'
+import { asObject } from '../../lib/unknown.ts'
 import type { Clean } from '../client/content.ts'
 import { mendMessage } from '../client/mend-message.ts'
 import { createMeter } from '../client/message-rate.ts'
@@ -17,8 +18,11 @@ const MAX_LINE = 8 * MEBIBYTE
 const MAX_OUTPUT = 32 * MEBIBYTE
 /** Maximum size of requests that the program has not read (bytes). */
 const MAX_UNREAD = 16 * MEBIBYTE
-/** Number of last lines that explain a failure, and the maximum length of each and of all (characters). */
-const TAIL = { lines: 20, line: 500, all: 2000 }
+/**
+ * Number of last lines that explain a failure, and of first ones if the program failed at its start; the maximum length
+ * of each and of all (characters).
+ */
+const TAIL = { lines: 20, first: 3, line: 500, all: 2000 }
 /** Maximum length of an unfinished line among them (bytes). */
 const MAX_REST = 4 * TAIL.line
 /** Maximum wait for the rest of the output of an ended program (ms). */
@@ -86,7 +90,7 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
   function finish(why: string): string {
     if (reason !== null) return reason
     tail.add(lines.rest())
-    const output = tail.read()
+    const output = tail.read(!hasSpoken)
     reason = output ? `${cause ?? why}. Its last output:\n${output}` : (cause ?? why)
     end.resolve(reason)
     transport.onclose?.()
@@ -113,6 +117,7 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
     hasSpoken ||= found.length > 0
     // Many programs also print texts for people.
     if (!found.length) tail.add(`${text}\n`)
+    for (const message of found) tail.add(failureIn(message))
     if (!hasSpoken && FRAME.test(text)) return void kill(FRAMED)
     const weight = found.reduce((sum, message) => sum + weigh(message), found.length ? 0 : 1)
     if (isTooMuch(weight)) kill('its program sent too many messages')
@@ -261,6 +266,18 @@ function messagesIn(json: string): JSONRPCMessage[] {
   return (JSON.parse(json) as unknown[]).map((message) => deserializeMessage(JSON.stringify(message)))
 }
 
+/** Methods with which programs log, and the levels of entries that are no failures. */
+const LOGS: ReadonlySet<string> = new Set(['notifications/message', 'log'])
+const HARMLESS: ReadonlySet<unknown> = new Set(['debug', 'info', 'notice'])
+
+/** Returns the text of a logged failure, which may be all that a program says before it ends; empty for the rest. */
+function failureIn(message: JSONRPCMessage): string {
+  if (!('method' in message) || !LOGS.has(message.method)) return ''
+  const { level, data, message: text = data } = asObject(message.params)
+  if (HARMLESS.has(level) || text === undefined) return ''
+  return `${typeof text === 'string' ? text : JSON.stringify(text)}\n`
+}
+
 /** Divides output into lines, and passes each to `onLine` while `isOpen` returns true. */
 function createLines(onLine: (line: Buffer) => void, isOpen: () => boolean) {
   let unfinished: Buffer[] = []
@@ -297,6 +314,8 @@ const INDENT = /^[\s|]*/
  */
 function createTail(clean: Clean) {
   const lines: string[] = []
+  const first: string[] = []
+  let isCut = false
   let last = ''
   /** Indentation of the place whose lines of code follow. */
   let place = Number.POSITIVE_INFINITY
@@ -309,21 +328,29 @@ function createTail(clean: Clean) {
     else if (indent <= place) {
       place = Number.POSITIVE_INFINITY
       lines.push(line)
+      if (first.length < TAIL.first) first.push(line)
     }
   }
+  const cleaned = (some: readonly string[]) =>
+    some
+      .map((line) => clean(line, TAIL.line).trim())
+      .filter(Boolean)
+      .join('\n')
   return {
     add(text: string) {
-      const [first = '', ...others] = text.split('\n')
-      last = begin(last + begin(first))
+      const [rest = '', ...others] = text.split('\n')
+      last = begin(last + begin(rest))
       for (const line of others) {
         end(last)
         last = begin(line)
       }
-      lines.splice(0, lines.length - TAIL.lines)
+      isCut ||= lines.splice(0, lines.length - TAIL.lines).length > 0
     },
-    read(): string {
-      const cleaned = [...lines, last].map((line) => clean(line, TAIL.line).trim())
-      return cleaned.filter(Boolean).join('\n').slice(-TAIL.all)
+    /** `withStart`: whether the first lines matter, as an error before the usage of the program. */
+    read(withStart: boolean): string {
+      const all = cleaned([...lines, last])
+      const start = withStart && (isCut || all.length > TAIL.all) ? `${cleaned(first)}\n…\n` : ''
+      return start + all.slice(start.length - TAIL.all)
     },
   }
 }
