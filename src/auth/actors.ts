@@ -6,7 +6,7 @@ import { forbidden, unauthorized } from '../errors.ts'
 import { type Actor, authenticate, hasExpired } from './actor.ts'
 import type { IdTokens } from './id-tokens.ts'
 import { idTokenOf, userOfIdToken } from './identity.ts'
-import { actorOfUser, findSession, isNamed, type SessionRow } from './sessions.ts'
+import { actorOfUser, findNamed, findSession, type SessionRow } from './sessions.ts'
 
 /**
  * Maximum age of a cached actor (ms). A revocation is normally published at once. One that is not (a change by the
@@ -91,7 +91,9 @@ export function createActors(deps: ActorsDeps): Actors {
     const look = () => authenticate(deps, authorization, invalid)
     const actor = await (isFresh ? look() : remembered(authorization, look))
     const { organizationId: id, organizationSlug: slug } = actor
-    if (organization !== undefined && !isNamed({ id, slug }, organization)) throw forbidden()
+    if (organization === undefined) return actor
+    const named = await findNamed(db, [{ id, slug }], organization, clock.now())
+    if (!named) throw forbidden()
     return actor
   }
 

@@ -59,34 +59,41 @@ export async function findSession({ db, clock, sessionKey }: SessionDeps, secret
   return session
 }
 
-/** Returns whether an organization is the one that a request names, by its id or slug. */
-export const isNamed = (organization: { id: string; slug: string }, name: string): boolean =>
-  organization.id === name || organization.slug.normalize('NFC') === name.normalize('NFC')
+/**
+ * Finds the one of some organizations that a request names: by its id, by its slug, or by one that it had within a year.
+ */
+export async function findNamed<T extends { id: string; slug: string }>(
+  db: Db,
+  organizations: readonly T[],
+  name: string,
+  now: Date,
+): Promise<T | undefined> {
+  const wanted = name.normalize('NFC')
+  const found = organizations.find(({ id, slug }) => id === name || slug.normalize('NFC') === wanted)
+  if (found) return found
+  const former = await db.formerSlug.findUnique({ where: { slug: wanted } })
+  return former && former.endsAt > now ? organizations.find(({ id }) => id === former.organizationId) : undefined
+}
 
 /**
  * Finds the membership with which a user acts: the one that `name` names, or the only one. Throws 400 for several
  * without a name, 403 for an organization without the user.
  */
 async function findMembership(db: Db, userId: string, name: string | undefined, now: Date) {
-  const memberships = await db.membership.findMany({
+  const rows = await db.membership.findMany({
     where: { userId },
     select: { role: true, organization: { select: { id: true, slug: true } } },
   })
+  const memberships = rows.map(({ role, organization }) => ({ ...organization, role }))
   if (name === undefined && memberships.length > 1) throw organizationRequired()
-  const found = memberships.find(({ organization }) => name === undefined || isNamed(organization, name))
-  if (found) return found
-  // A former slug is valid for a year.
-  const former = await db.formerSlug.findUnique({ where: { slug: name?.normalize('NFC') ?? '' } })
-  const isRenamed = former && former.endsAt > now
-  const renamed = isRenamed && memberships.find(({ organization }) => organization.id === former.organizationId)
-  if (!renamed) throw forbidden()
-  return renamed
+  const found = name === undefined ? memberships[0] : await findNamed(db, memberships, name, now)
+  if (!found) throw forbidden()
+  return found
 }
 
 /** Returns a user's rights in an organization, with every scope. Throws as {@link findMembership} does. */
 export async function actorOfUser(db: Db, userId: string, name: string | undefined, now: Date): Promise<Actor> {
-  const { role, organization } = await findMembership(db, userId, name, now)
-  const { id: organizationId, slug: organizationSlug } = organization
+  const { role, id: organizationId, slug: organizationSlug } = await findMembership(db, userId, name, now)
   return { userId, organizationId, organizationSlug, role, scopes: ['*'], tokenId: '' }
 }
 

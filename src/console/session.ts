@@ -50,6 +50,13 @@ function claimTab(userId: string): void {
   store('sessionStorage', OWNER, userId)
 }
 
+/** Returns the organization that had a slug before its present one; null if the person is not a member of it. */
+async function readRenamed(slug: string): Promise<Session['organization']> {
+  const path = `/api/auth/session?organization=${encodeURIComponent(slug)}`
+  const session = await rest<Session>('GET', path, undefined, {}).catch(() => null)
+  return session?.organization ?? null
+}
+
 /**
  * Reads the session in the organization of the URL, or else the last selected one, or else the first. A selection
  * without a membership is dropped.
@@ -60,9 +67,11 @@ async function readSession(): Promise<Session> {
   const wanted = named ?? chosenOrganization.get()
   claimTab(session.user.id)
   const { organizations } = session
+  const member = (named: { id: string } | null) => organizations.find(({ id }) => id === named?.id)
   const found =
     organizations.find(({ id, slug }) => id === wanted || slug === wanted) ??
-    organizations.find(({ id }) => id === session.organization?.id) ??
+    member(named ? await readRenamed(named) : null) ??
+    member(session.organization) ??
     organizations[0]
   if (!found) return session
   chosenOrganization.set(found.id)

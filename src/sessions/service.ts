@@ -8,8 +8,8 @@ import {
   auditUser,
   beginSession,
   endSessions,
+  findNamed,
   findSession,
-  isNamed,
   type SessionRow,
   type UserCause,
 } from '../auth/sessions.ts'
@@ -42,7 +42,7 @@ const toSession = (row: SessionRow, current: string | undefined): z.input<typeof
 })
 
 /** GET /api/auth/session. Throws 403 for a named organization without the caller as a member. */
-export async function current({ db }: Deps, person: Person): Promise<z.input<typeof CurrentSession>> {
+export async function current({ db, clock }: Deps, person: Person): Promise<z.input<typeof CurrentSession>> {
   const { userId, scopes, session } = person
   const [user, memberships] = await Promise.all([
     db.user.findUniqueOrThrow({ where: { id: userId } }),
@@ -55,7 +55,7 @@ export async function current({ db }: Deps, person: Person): Promise<z.input<typ
   const organizations = memberships.map(({ role, organization }) => ({ ...organization, role }))
   const named = person.organization
   const only = organizations.length === 1 ? organizations[0] : undefined
-  const organization = named === undefined ? only : organizations.find((each) => isNamed(each, named))
+  const organization = named === undefined ? only : await findNamed(db, organizations, named, clock.now())
   if (named !== undefined && !organization) throw forbidden()
   const { id, email, name, image, emailVerified, passwordHash } = user
   return {

@@ -112,15 +112,18 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     }
   })
 
-  it('lets two tabs show two organizations', async () => {
+  it('lets two tabs show two organizations, one by a former slug', async () => {
     const email = 'both@example.com'
     const { userId } = await server.member({ email, organization: 'Left' })
-    await server.member({ email, organization: 'Right' })
+    const { organizationId } = await server.member({ email, organization: 'Right' })
+    // A link of before the organization had its present slug.
+    const endsAt = new Date(Date.now() + 60 * 60_000)
+    await server.service.deps.db.formerSlug.create({ data: { slug: 'rite', organizationId, endsAt } })
     const { secret } = await signedIn(server, userId)
     const { page } = await visit(browser, { url: server.url, cookie: secret }, '/app?organization=left')
     await page.getByRole('button', { name: 'Organization: Left' }).waitFor()
     const tab = await page.context().newPage()
-    await tab.goto('/app/agents/new?organization=right')
+    await tab.goto('/app/agents/new?organization=rite')
     await tab.getByRole('button', { name: 'Organization: Right' }).waitFor()
     await page.getByRole('link', { name: 'Agents', exact: true }).click()
     await page.getByRole('link', { name: 'New agent' }).first().click()

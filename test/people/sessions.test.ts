@@ -200,8 +200,8 @@ describe('a browser session', () => {
     expect(session.body).toMatchObject({ organization: null, role: null, organizations: [{}, {}] })
   })
 
-  it('names an organization by a former slug until that ends', async () => {
-    const { userId, organizationId } = await person({ organization: 'Renamed' })
+  it('a session or a token names an organization by a former slug until that ends', async () => {
+    const { userId, organizationId, token } = await person({ organization: 'Renamed' })
     const { headers } = await signedIn(server, userId)
     for (const [hours, status] of [
       [1, 200],
@@ -210,8 +210,13 @@ describe('a browser session', () => {
       const slug = `before-${organizationId.toLowerCase()}-${hours}`
       const endsAt = new Date(Date.now() + hours * 60 * 60_000)
       await db().formerSlug.create({ data: { slug, organizationId, endsAt } })
-      const named = { ...headers, 'X-Organization': slug }
-      expect((await ask('GET', '/api/v1/agents', { headers: named })).status).toBe(status)
+      for (const caller of [headers, { Authorization: `Bearer ${token}` }]) {
+        const named = { ...caller, 'X-Organization': slug }
+        expect((await ask('GET', '/api/v1/agents', { headers: named })).status).toBe(status)
+        const session = await ask('GET', `/api/auth/session?organization=${slug}`, { headers: caller })
+        expect(session.status).toBe(status)
+        expect(session.body.organization?.id).toBe(status === 200 ? organizationId : undefined)
+      }
     }
   })
 
