@@ -539,6 +539,21 @@ it('a limit of the answer above that of the model is lowered with a warning', as
   expect(other.execution.warnings).toEqual([{ code: 'setting_ignored', text: text(8192) }])
 })
 
+it('a reasoning effort that the model does not have becomes the nearest one, with a warning', async () => {
+  const efforts = async (model: string, reply: ReturnType<typeof openai.text>, reasoningEffort: string) => {
+    const { execution, requests } = await run([reply], model, { modelSettings: { reasoningEffort } })
+    const { reasoning, output_config } = requests[0]!.body
+    return [(reasoning ?? output_config).effort, execution.warnings.map(({ text }: { text: string }) => text)]
+  }
+  const told = (effort: string) => [expect.stringContaining(`reasoningEffort ${effort}: the nearest`)]
+  expect(await efforts('openai/gpt-6.1-sol', openai.text('Hi'), 'none')).toEqual(['low', told('none')])
+  expect(await efforts('openai/gpt-6.1-sol', openai.text('Hi'), 'high')).toEqual(['high', []])
+  expect(await efforts('anthropic/claude-sonnet-5-5', anthropic.text('Hi'), 'minimal')).toEqual([
+    'low',
+    told('minimal'),
+  ])
+})
+
 it('an option of the caller that the provider refuses is left out with a warning', async () => {
   const message = 'Your organization must be verified to generate reasoning summaries.'
   const body = JSON.stringify({ error: { message, type: 'invalid_request_error', param: 'reasoning.summary' } })

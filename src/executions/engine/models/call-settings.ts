@@ -105,6 +105,10 @@ export const ignoredIn = (warnings: readonly SharedV4Warning[], settings: ModelS
     .flatMap((warning) => (warning.type === 'unsupported' ? (NAMES[warning.feature] ?? warning.feature) : []))
     .filter((name) => name in settings)
 
+/** Returns whether a package reports that it asks for another reasoning effort, because the model has no such effort. */
+export const hasOtherEffort = (warnings: readonly SharedV4Warning[]): boolean =>
+  warnings.some((warning) => warning.type === 'compatibility' && warning.feature === 'reasoning')
+
 /** Returns the limit to which a package reports that it has lowered `maxOutputTokens`. */
 export const loweredLimitIn = (warnings: readonly SharedV4Warning[]): string | undefined =>
   warnings
