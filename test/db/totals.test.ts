@@ -514,6 +514,26 @@ it.runIf(onPostgres)('a mission that is resumed and hidden at once locks its run
   await expectTotals()
 })
 
+it.runIf(onPostgres).each([
+  ['pause', { status: 'paused' }],
+  ['hide', { visibility: 'private' }],
+] as const)('a statement that %ss many missions changes each total once', async (_, data) => {
+  await startWith('space', 'agent', 'mission', 'mission', 'mission', 'chat', 'chat', 'chat')
+  const changes = await db.$transaction(async (tx) => {
+    // The session also counts transactions before this one.
+    const countWrites = () => tx.$queryRaw<{ chats: number; totals: number }[]>`
+      SELECT sum("writes") FILTER (WHERE relname = 'ChatCount')::int AS "chats",
+        sum("writes") FILTER (WHERE relname = 'Total')::int AS "totals"
+      FROM (SELECT relname, n_tup_ins + n_tup_upd AS "writes" FROM pg_stat_xact_user_tables) AS tables`
+    const [before] = await countWrites()
+    await tx.mission.updateMany({ data })
+    const [after] = await countWrites()
+    return { chats: after!.chats - before!.chats, totals: after!.totals - before!.totals }
+  })
+  expect(changes).toEqual({ chats: 'status' in data ? 0 : 2, totals: 4 })
+  await expectTotals()
+})
+
 it.runIf(onPostgres)('a chat is counted in one part, whatever row count PostgreSQL estimates', async () => {
   await startWith('space')
   await db.$executeRaw`VACUUM FULL "ChatCount"`
