@@ -1,9 +1,10 @@
 import type { z } from 'zod'
 import type { Person } from '../auth/actors.ts'
 import { requestOf } from '../auth/audit.ts'
+import { isCommonPassword } from '../auth/common-passwords.ts'
 import { verifyEmail } from '../auth/identity.ts'
 import { createLink, takeLink } from '../auth/links.ts'
-import { hashPassword, isCommonPassword, isPassword, MIN_PASSWORD } from '../auth/passwords.ts'
+import { hashPassword, isPassword, MIN_PASSWORD } from '../auth/passwords.ts'
 import {
   auditUser,
   beginSession,

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
+import { isCommonPassword } from '../../src/auth/common-passwords.ts'
 import { idTokenOf } from '../../src/auth/identity.ts'
-import { isCommonPassword } from '../../src/auth/passwords.ts'
 import { parseInput } from '../../src/executions/engine/models/call-inputs.ts'
 import { createFenceFilter } from '../../src/executions/engine/models/code-fence.ts'
 import { createEventReader } from '../../src/executions/engine/models/event-reader.ts'
