@@ -81,12 +81,23 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await sendMessage(page, 'And more')
     await latest.waitFor({ state: 'detached' })
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
+    // A fast answer grows between the step to its end and the event of that.
+    const toEnd = () => page.getByRole('log').evaluate((box) => box.scrollHeight - box.scrollTop - box.clientHeight)
+    const toRemove = await page.getByRole('log').evaluateHandle((box) => {
+      const growth = document.createElement('p')
+      growth.style.height = '300px'
+      box.firstElementChild?.append(growth)
+      box.dispatchEvent(new Event('scroll'))
+      return growth
+    })
+    await expect.poll(toEnd).toBeLessThan(2)
+    expect(await latest.count()).toBe(0)
+    await toRemove.evaluate((growth) => growth.remove())
     // One step up is enough to read while an answer grows.
     const gate = Promise.withResolvers<void>()
     model.script({ tokens: ['Some. ', gate.promise, 'A rest.\n\n'.repeat(9)] })
     await sendMessage(page, 'Grow')
     await expect.poll(() => lastAnswer(page)).toContain('Some.')
-    const toEnd = () => page.getByRole('log').evaluate((box) => box.scrollHeight - box.scrollTop - box.clientHeight)
     await page.getByRole('log').press('ArrowUp')
     await expect.poll(toEnd).toBeGreaterThan(2)
     gate.resolve()

@@ -78,8 +78,9 @@ export function Scroller({ sent, children }: { sent: string | undefined; childre
           // A browser that has turned or resized the window scrolls before the observer can.
           if (sizeOf(currentTarget) !== observed.current) return
           const isNear = scrollHeight - scrollTop - clientHeight < NEAR
-          // On the way up a person is near at first, too.
-          if (!isNear || !isUp || !isReading.current) leaveOrFollow(isNear)
+          // On the way up a person is near at first, too. An answer that grows between a step down and its event is far
+          // from its end, but nobody has left that.
+          if (isNear ? !isUp || !isReading.current : isUp) leaveOrFollow(isNear)
         }}
         onWheel={({ deltaY }) => deltaY < 0 && leave()}
         onKeyDown={({ key, target }) => {
