@@ -192,10 +192,10 @@ describe('a program that fails', () => {
   })
 
   it('a program that fails at its start with an error before its usage has both in its reason', async () => {
-    const script = 'echo "Error: no token" >&2; for n in $(seq 30); do echo "  --option-$n" >&2; done; exit 1'
+    const script = 'echo "Error: no token" >&2; for n in $(seq 90); do echo "  --option-$n" >&2; done; exit 1'
     const failed = open({}, '', { command: '/bin/sh', args: ['-c', script], env: { PATH: '/bin:/usr/bin' } }).connect()
     await expect(failed).rejects.toThrow(
-      /output:\nError: no token\n--option-1\n--option-2\n…\n--option-11\n.*--option-30$/s,
+      /output:\nError: no token\n--option-1\n--option-2\n…\n--option-71\n.*--option-90$/s,
     )
   })
 

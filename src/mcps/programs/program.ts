@@ -344,7 +344,9 @@ function createTail(clean: Clean) {
         end(last)
         last = begin(line)
       }
-      isCut ||= lines.splice(0, lines.length - TAIL.lines).length > 0
+      if (lines.length <= TAIL.lines) return
+      lines.splice(0, lines.length - TAIL.lines)
+      isCut = true
     },
     /** `withStart`: whether the first lines matter, as an error before the usage of the program. */
     read(withStart: boolean): string {
