@@ -640,6 +640,9 @@ test.each([
   [400, 'At most 0 image(s) may be provided in one request.', 'files'],
   [400, "This model doesn't support tool use in streaming mode.", 'stream'],
   [400, 'stream_options is only allowed when streaming', 'stream_options'],
+  [400, "Unsupported value: 'low' is not supported with the 'x' model. Supported: 'high'", 'reasoningEffort'],
+  [400, "Unsupported value: 'high' is not supported with the 'x' model. Supported values: 'low'", undefined],
+  [400, "'messages' array must only contain objects with a 'content' field that is not empty", 'blank_content'],
   [400, 'json mode cannot be combined with tool/function calling', 'output'],
   [400, 'This model does not support response format `json_schema`', 'output'],
   [400, 'The provided JSON schema contains features not supported by xgrammar.', 'output:schema'],
@@ -744,6 +747,15 @@ test.each([
   const content = [{ type: 'tool-result' as const, toolCallId: 'c', toolName: 'one', output }]
   const prompt = [{ role: 'tool' as const, content }]
   expect(changesFor(failure, { ...NOTHING, isCompatible: false, prompt })[0]).toEqual(change)
+})
+
+test('a request of more bytes than Gemini takes, which refuses it with 400, leaves out files', () => {
+  const detail = 'HTTP 400: Request payload size exceeds the limit: 20971520 bytes.'
+  const failure = { kind: 'context_too_long', field: null, detail, status: 400, contextWindow: null } as ModelFailure
+  const prompt = [{ role: 'user' as const, content: [picture('a')] }]
+  expect(changesFor(failure, { ...NOTHING, isCompatible: false, prompt })).toEqual([
+    expect.stringMatching(/^large_files:/),
+  ])
 })
 
 test.each([

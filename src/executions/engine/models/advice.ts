@@ -17,8 +17,16 @@ const checkAddress = ({ address }: ProviderSettings) => `Check ${address}`
 const NO_RESPONSES =
   /\b(?:not|\w+n't|invalid|unexpected|unknown|unsupported|cannot)\b(?:(?!\b(?:use|try|only)\b)[^/]){0,60}?(?:\/(?:[\w-]+\/)*responses\b|\bresponses api\b)|(?:\/responses|\bresponses api)['"`]? (?:is |was )?not\b/i
 
+const RAISE_LIMIT = 'Raise maxOutputTokens in modelSettings, or lower reasoningEffort'
+
 /** The advice on each failure. The first that fits counts. */
 const ADVICE: readonly Advice[] = [
+  // Perplexity and servers behind a proxy that checks the key.
+  [
+    ['auth'],
+    /^HTTP 401: .*web page titled "(?:401|unauthorized|authorization required)/i,
+    ({ key, address }) => `Check ${key} and ${address}`,
+  ],
   // A gateway or a firewall has answered instead of the server. Cloudflare's answers its errors as a text.
   [['auth', 'refused', 'unreadable'], /a web page\b|: error code: 1\d{3}$|\bJSON that is not\b/, checkAddress],
   // Models that a server offers in one of OpenAI's APIs only.
@@ -34,7 +42,7 @@ const ADVICE: readonly Advice[] = [
   ],
   [
     ['auth', 'refused', 'unsupported'],
-    /\b(?:country|region|location)\b.{0,40}\bnot supported/i,
+    /\b(?:country|region|location)\b.{0,40}\bnot supported|unsupported countries/i,
     'The provider does not serve the country of this server: choose another provider, or a gateway to it',
   ],
   [['refused', 'unsupported'], /\bapi[- ]?version\b/i, ({ address }) => `Check the api-version in ${address}`],
@@ -61,7 +69,8 @@ const ADVICE: readonly Advice[] = [
     'Shorten the message, the files or the instructions of the agent, or choose a model with a larger context window',
   ],
   [['content_filter'], null, 'Change the message or the instructions of the agent, or choose another model'],
-  [['broken_off'], /token limit before/, 'Raise maxOutputTokens in modelSettings, or lower reasoningEffort'],
+  [['broken_off'], /token limit before/, RAISE_LIMIT],
+  [['refused'], /\bmodel output limit was reached/, RAISE_LIMIT],
   [['broken_off'], null, 'Send the message again, or choose another model'],
   [['connection'], /certificate|proxy|NODE_EXTRA_CA_CERTS/, null],
   [['connection'], /^Cannot connect|^fetch failed/, ({ address }) => `Check ${address} and the network`],

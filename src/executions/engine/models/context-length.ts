@@ -21,6 +21,8 @@ const TOO_LONG: readonly RegExp[] = [
   /max(?:imum)? (?:input|prompt|model) (?:length|tokens)|exceeded model token limit|range of input length/i,
   /reduce (?:the length|your prompt|the (?:prompt|number of (?:input )?tokens))|string_above_max_length(?!.{0,20}invalid '(?:tools|user|stop|metadata|response_format|text|safety|prompt_cache))/i,
   /tokens?(?: \S+){0,4} (?:exceeds?|more than|larger than|>)(?: \S+){0,5} (?:max(?:imum)?\b|limit|context)/i,
+  // vLLM before 0.8, of a prompt that leaves no room for an answer.
+  /max_tokens must be at least 1, got -/i,
   // Text Generation Inference.
   /`inputs`(?: tokens \+ `max_new_tokens`)? must (?:be <=|have less than)/i,
   /request[ _]too[ _]large|request entity too large|request payload size exceeds|expected maxLength: \d+, actual/i,
@@ -37,7 +39,7 @@ const TOO_LONG: readonly RegExp[] = [
 /** Wordings that concern the answer's length, a token rate or the id of an item instead. */
 const OTHER_LIMITS: readonly RegExp[] = [
   /\.(?:call_)?id\W{1,4}string[ _](?:too[ _]long|above_max_length)/i,
-  /^(?:HTTP \d+: )?\W*max_(?:completion_|output_|new_)?tokens\b\W{0,3}(?:\d+\W{1,3})?(?:exceeds|must|cannot|should|is greater|:? ?\d+ ?>)/i,
+  /^(?:HTTP \d+: )?\W*max_(?:completion_|output_|new_)?tokens\b\W{0,3}(?:\d+\W{1,3})?(?:exceeds|must(?! be at least 1, got -)|cannot|should|is greater|:? ?\d+ ?>)/i,
   /maximum tokens you requested|number of (?:requested )?(?:output|completion|new) tokens/i,
   /tokens? per (?:min|hour|day)|rate limit reached/i,
   // Bedrock.

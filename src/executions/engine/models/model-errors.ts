@@ -2,7 +2,7 @@ import { cut } from '../../../lib/text.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import { contextWindowIn } from './context-length.ts'
 import { type ErrorBody, readErrorBody } from './error-bodies.ts'
-import { type FailureKind, isRetryable, kindOf, type ModelFailure } from './model-failures.ts'
+import { type FailureKind, isRetryable, kindOf, type ModelFailure, UNREAD_ANSWER } from './model-failures.ts'
 import { delayInHeaders, retryAfterOf } from './retry-after.ts'
 
 /** Thrown if a model cannot be used. The message tells the caller the problem and its fix. */
@@ -158,10 +158,15 @@ export function classifyModelError(
 }
 
 /**
- * Returns a message without its long words, such as a picture of the request that a server repeats. The patterns of
- * {@link kindOf} would take time quadratic in the length of a word, during which no other run continues.
+ * Returns a message without its long words, such as a picture of the request that a server repeats, and without an answer
+ * of the model that it quotes, whose words say nothing about the failure. The patterns of {@link kindOf} would take time
+ * quadratic in the length of a word, during which no other run continues.
  */
-const scannable = (message: string): string => message.replace(/\S{256,4096}/g, '…').slice(0, MAX_SCANNED)
+function scannable(message: string): string {
+  const text = message.replace(/\S{256,4096}/g, '…').slice(0, MAX_SCANNED)
+  const unread = UNREAD_ANSWER.exec(text)
+  return unread ? text.slice(0, unread.index + unread[0].length) : text
+}
 
 /** Returns the `detail` of {@link classifyModelError}, for `Execution.error` (contract.md section 4). */
 export const describeModelError = (error: unknown, secrets: readonly string[]): string =>

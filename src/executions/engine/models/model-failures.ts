@@ -95,6 +95,14 @@ const BLOCKED = anyOf(
 const MODEL_DENIED = anyOf(
   /not allowed to access (?:this |the )?model|model_access_denied|model_permission_blocked/,
   /(?:\bno|not have|n't have) access to (?:this |the )?model|无权访问模型/,
+  // Alibaba.
+  /model\.?\s?access\s?denied/,
+)
+
+/** Wordings of local servers that could not read an answer of their model, which most of them quote. */
+export const UNREAD_ANSWER = anyOf(
+  /failed to parse (?:input at pos(?:ition)? \d+|tool call)\b|error parsing tool call:/,
+  /model produced output that does not match|while expecting start token|tokens remaining in message header/,
 )
 
 /**
@@ -120,8 +128,10 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       /used up your .{0,20}allocation/,
       // LiteLLM.
       /exceededbudget|budget (?:limit )?(?:has been )?exceeded|over budget|exceeded its (?:maximum )?budget/,
-      // Zhipu and Chinese gateways: no balance, in arrears, the quota is used up.
-      /余额不足|欠费|额度(?:不足|已用尽)/,
+      // watsonx, Volcengine, Ollama.
+      /usage quota has been reached|reached the set inference limit|requires a subscription/,
+      // Zhipu and Chinese gateways: no balance, in arrears, the quota is used up, the plan has expired.
+      /余额不足|欠费|额度(?:不足|已用尽)|套餐已到期/,
     ),
   ],
   [
@@ -148,7 +158,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
     'content_filter',
     anyOf(
       BLOCKED,
-      /content[_ ](?:filter|policy|management)|moderation|inappropriate content|safety|flagged|sensitive|敏感内容/,
+      /content[_ ](?:filter|policy|management)|moderation|inappropriate content|safety|flagged|sensitive|censorship|敏感内容/,
       // Azure, Alibaba, Gemini, DeepSeek.
       /content exists risk|contentfilter|responsibleai|data_?inspection_?failed|prohibited_content/,
     ),
@@ -158,7 +168,15 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
     anyOf(
       /model_not_found|invalid_model|unknown_model|(?:no such|unknown|invalid|unrecognized|non-existing) model/,
       /models?\b.{0,120}?(?:not found|does not exist|doesn't exist|not exist|is not a valid model|not available|no longer|deprecated|decommissioned|not loaded|unknown)/,
-      /not a valid model|not a chat model|no models? loaded|failed to load model|unavailable[ _]model/,
+      /not a valid model|not a chat model|no models? (?:(?:are|is) (?:currently )?)?loaded|failed to load model|unavailable[ _]model/,
+      // Cohere, Volcengine, SiliconFlow.
+      /\bmodels? \S{1,80} (?:was|is|has been) (?:removed|retired|shut ?down|discontinued|disabled)|(?:^|: )model disabled/,
+      // Databricks, exo.
+      /given endpoint does not exist|\bno (?:running )?instances? (?:found )?for (?:the )?model/,
+      // Hugging Face.
+      /\bmodel \S{1,100} is not supported for (?:task|provider)\b/,
+      // Groq, Bedrock: terms that the organization has not accepted.
+      /\bmodel\b.{0,100}requires terms acceptance|model use case details have not been submitted/,
       // OpenRouter, LiteLLM.
       /no endpoints found for|no allowed providers|no healthy deployments/,
       // Azure.
@@ -183,7 +201,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
     anyOf(
       /invalid_api_key|(?:incorrect|invalid|missing|no|wrong|expired) (?:(?:x-)?api[ -])?(?:key|token|credential)/,
       /unauthenticated|unauthorized|authentication|permission|not allowed to access/,
-      /(?:organization|account|project) (?:has been|is) (?:disabled|suspended|deactivated)/,
+      /(?:organization|account|project) (?:has been|is) (?:disabled|suspended|deactivated|restricted)/,
       // Gemini, Baidu, MiniMax.
       /api key (?:not (?:valid|found)|expired)|api_key_invalid|access token (?:is )?(?:invalid|expired)|login fail/,
       // One API: an invalid token.
@@ -191,6 +209,8 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
     ),
   ],
   ['timeout', /timed? ?out|deadline_exceeded/i],
+  // llama.cpp, Ollama, LM Studio, vLLM.
+  ['broken_off', UNREAD_ANSWER],
 ]
 
 /** Patterns that name a rejected part of the request. The group is the field. */

@@ -71,10 +71,14 @@ export type Rule = {
 const OF_SOME_FILES =
   /could not|process(?!.*missing data)|invalid[ _](?:image|base64)|your image|(?:not|n't) match(?! any)|not valid|corrupt|illegal|\bload\b|large|exceed|size|pixels|pages|password|download|fetch|decode|m(?:edia|ime)[ _]?type\b.*image\/|image\/.*\bm(?:edia|ime)[ _]?type|valid image\b|\burl\b|解析/i
 
-/** Wordings for an empty text beside calls (NVIDIA, Moonshot, gateways for Anthropic), and for one of blanks (Bedrock). */
+/**
+ * Wordings for an empty text beside calls (NVIDIA, Moonshot, LM Studio, gateways for Anthropic), and for one of blanks
+ * (Bedrock, LM Studio).
+ */
 const BLANK_CONTENT =
-  /\bat least 1 character\b|\b(?:content|role 'assistant')\W{0,2} (?:must not|cannot|can't) be (?:empty|blank)|content blocks must be non-?empty/i
-const BLANKS = /\bnon-?whitespace text\b|\btext field in the contentblock\b.{0,80}\bis blank/i
+  /\bat least 1 character\b|\bcontent\b\W{0,2} field that is not empty|\b(?:content|role 'assistant')\W{0,2} (?:must not|cannot|can't) be (?:empty|blank)|content blocks must be non-?empty/i
+const BLANKS =
+  /\bnon-?whitespace text\b|\bcontent\b\W{0,2} field that is not empty|\btext field in the contentblock\b.{0,80}\bis blank/i
 
 /** Wordings of Google's servers for a signature of another account, region or model. */
 const WRONG_SIGNATURE = /corrupt|(?:not|in)[ -]?valid/i
@@ -267,6 +271,17 @@ export const RULES_OF_PARTS: readonly Rule[] = [
         .filter((name) => hasWord(text, name))
         .map((name): Change => `extra:${name}`),
   },
+  // The value alone, as gateways pass OpenAI's refusals on without the name of the field.
+  {
+    change: ({ detail, asked: { settings, fields } }) => [
+      ...SETTING_NAMES.filter((name) => isQuoted(settings[name], detail)),
+      ...Object.keys(fields)
+        .filter((name) => isQuoted(fields[name], detail))
+        .map((name): Change => `extra:${name}`),
+    ],
+    says: /\bvalues?\b/i,
+    sentence: [/\b(?:un|not )supported|\binvalid\b/i],
+  },
   { change: 'reasoning', of: ['hasReasoning'], says: ABOUT_REASONING, sentence: [OTHER_REASONING] },
   {
     change: ({ detail, asked }) => changesOfFiles(detail, asked.prompt),
@@ -362,6 +377,10 @@ function limitIn(detail: string, count: number): number | null {
   const limits = [...detail.matchAll(LIMIT)].map(([, number]) => Number(number))
   return limits.find((limit) => limit > 0 && limit < count) ?? null
 }
+
+/** Returns whether a sentence begins the list of its values with this one, in quotes. */
+const isQuoted = (value: unknown, detail: string): boolean =>
+  typeof value === 'string' && /['"`]([^'"`]{1,64})['"`]/.exec(detail)?.[1] === value
 
 const hasWord = (text: string, word: string): boolean =>
   new RegExp(`(?<![\\w-])${word.replace(/[^\w-]/g, '\\$&')}(?![\\w-])`).test(text)

@@ -49,7 +49,8 @@ function changesOfSize({ kind, detail, status, contextWindow }: ModelFailure, as
     const most = answerLimitIn(detail, contextWindow)
     return most === null ? [] : [`answer:${most}`]
   }
-  if (kind === 'context_too_long' && status === 413 && !/token/i.test(detail)) return changesOfBytes(asked.prompt)
+  const isOfBytes = (status === 413 || /\b(?:bytes|payload)\b/i.test(detail)) && !/token/i.test(detail)
+  if (kind === 'context_too_long' && isOfBytes) return changesOfBytes(asked.prompt)
   const affordable = asked.isCompatible && kind === 'quota' ? Number(AFFORDABLE.exec(detail)?.[1] ?? 0) : 0
   return affordable >= MIN_AFFORDABLE ? [`afford:${affordable}`] : null
 }
