@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, test } from 'vitest'
-import { idempotentLease, type Keep, namesNothing } from '../src/idempotency.ts'
+import type { Tx } from '../src/db/client.ts'
+import { idempotentLease, inTransaction, type Keep, namesNothing, whenCommitted } from '../src/idempotency.ts'
 import { appRouter } from '../src/router.ts'
 import { violations } from './engine/invariants.ts'
 import { gates, startLab } from './engine/lab.ts'
@@ -846,6 +847,25 @@ describe('execute with a key', () => {
     })
     expect(other.body.error.data.httpStatus).toBe(422)
   })
+})
+
+test('a transaction that runs again after a deadlock has its later effects once', async () => {
+  const { deps } = lab.server.service
+  const twice = async (work: (tx: Tx) => Promise<unknown>) => {
+    await deps.db.$transaction(work)
+    return deps.db.$transaction(work)
+  }
+  const published: string[] = []
+  const bus = { ...deps.bus, publish: (_: string, ids: readonly string[]) => void published.push(...ids) }
+  const again = { ...deps, db: Object.assign(Object.create(deps.db), { $transaction: twice }), bus }
+  let runs = 0
+  const sent: number[] = []
+  await inTransaction(again, async (own) => {
+    const run = ++runs
+    own.bus.publish('task', [`task ${run}`])
+    await whenCommitted(own, () => void sent.push(run))
+  })
+  expect([runs, sent, published]).toEqual([2, [2], ['task 2']])
 })
 
 describe('a request in progress outside a transaction', () => {

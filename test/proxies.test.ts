@@ -1,5 +1,6 @@
+import type { RequestListener } from 'node:http'
 import { createServer } from 'node:https'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { type Guard, openNetwork } from '../src/lib/net/network.ts'
 import { createProxyFor, type ProxySettings } from '../src/lib/net/proxies.ts'
 import { createSafeFetch } from '../src/lib/net/safe-fetch.ts'
@@ -37,8 +38,11 @@ describe('the proxy of an address', () => {
 })
 
 /** Starts an HTTPS server with its own certificate for `secure.example`. */
-async function startSecureServer(certificate = createCertificate('secure.example')) {
-  const server = createServer(certificate, (_, response) => response.end('Hello'))
+async function startSecureServer(
+  certificate = createCertificate('secure.example'),
+  answer: RequestListener = (_, response) => void response.end('Hello'),
+) {
+  const server = createServer(certificate, answer)
   const port = await listen(server)
   return {
     port,
@@ -106,6 +110,7 @@ describe('a request through a proxy', () => {
 })
 
 describe('a guarded request through a proxy', () => {
+  const LIMITS = { maxResponse: 1000, headersTimeout: 5000, idleTimeout: 5000 }
   const isAllowed = (address: string) => address !== '10.0.0.1'
   const standsFor = (address: string): Guard => ({
     isAllowed,
@@ -122,10 +127,8 @@ describe('a guarded request through a proxy', () => {
       await using proxy = await startHttpProxy({ leadTo: () => port })
       const safe = createSafeFetch({
         ...standsFor('203.0.113.7'),
+        ...LIMITS,
         proxyFor: () => proxy.url,
-        maxResponse: 1000,
-        headersTimeout: 5000,
-        idleTimeout: 5000,
       })
       const answer = safe.fetch(url)
       // The certificate matches that name, so only its authority is unknown.
@@ -135,6 +138,27 @@ describe('a guarded request through a proxy', () => {
       await safe.close()
     },
   )
+
+  it('a redirect from https to http of the same host carries no credentials', async () => {
+    const secrets = { Authorization: 'Bearer secret', 'X-API-Key': 'secret' }
+    await using model = await startModelServer()
+    await using server = await startSecureServer(createCertificate('secure.example'), (_, response) =>
+      response.writeHead(307, { Location: 'http://secure.example/v1/models' }).end(),
+    )
+    const ports: Record<string, number> = { '443': server.port, '80': Number(new URL(model.baseUrl).port) }
+    await using proxy = await startHttpProxy({ leadTo: (authority) => ports[authority.split(':')[1] ?? ''] })
+    const safe = createSafeFetch({ ...standsFor('203.0.113.7'), ...LIMITS, proxyFor: () => proxy.url })
+    vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
+    try {
+      const headers = { ...secrets, 'User-Agent': 'Muster' }
+      expect((await safe.fetch('https://secure.example/', { headers })).status).toBe(200)
+    } finally {
+      vi.unstubAllEnvs()
+      await safe.close()
+    }
+    expect(model.listings[0]).toMatchObject({ 'user-agent': 'Muster' })
+    expect(JSON.stringify(model.listings)).not.toContain('secret')
+  })
 
   it.each(['https://inside.example/', 'https://10.0.0.1/', 'http://10.0.0.1/'])(
     'a guarded request to %s, which stands for a forbidden address, never reaches the proxy',

@@ -40,7 +40,11 @@ describe('a paused server', () => {
     const mission = { title: 'M', goal: 'G', agentId, scheduleType: 'interval', scheduleValue: '60' }
     const made = await ask(first, 'POST', '/missions', mission)
     expect(made.status, JSON.stringify(made.body)).toBe(200)
+    const { mediaDraft } = first.service.deps.db
+    // An upload under way, whose file belongs to the original.
+    await mediaDraft.create({ data: { id: 'draft', createdAt: new Date() } })
     await admin(first, 'mark-copy')
+    expect(await mediaDraft.count()).toBe(0)
     await first.service.stop()
 
     const sent = model.requests.length

@@ -398,10 +398,12 @@ describe('accepting invitations', () => {
 
   it('ends after 7 days, and with the rights of its creator', async () => {
     const { admin, owner, path, email } = await people()
-    const first = codeOf((await invite(path, admin, { email, role: 'member' })).body.url)
+    const { id, url } = (await invite(path, admin, { email, role: 'member' })).body
     clock.advance(7 * 24 * 3_600_000)
-    expectError(await accept({ code: first, name: 'G' }), 401, INVALID)
+    expectError(await accept({ code: codeOf(url), name: 'G' }), 401, INVALID)
     expect((await request(server, 'GET', path, { token: admin.token })).body.invitations).toEqual([])
+    const late = await request(server, 'DELETE', `${path}/${id}`, { token: admin.token })
+    expectError(late, 404, 'Invitation not found')
     const second = codeOf((await invite(path, admin, { email, role: 'member' })).body.url)
     const body = { role: 'member' }
     const role = `/api/v1/organizations/${owner.organizationId}/members/${admin.userId}`

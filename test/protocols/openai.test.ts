@@ -2,6 +2,7 @@ import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { generateText, streamText } from 'ai'
 import OpenAI, { APIError } from 'openai'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { giveResults } from '../../src/executions/engine/queue/client-tools.ts'
 import { createFolder } from '../support/folder.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -749,6 +750,17 @@ describe('function tools of the client', () => {
     const count = model.requests.length
     expect(text(await complete(results))).toBe('It is sunny.')
     expect(model.requests.length).toBe(count)
+  })
+
+  it('have no results once their run is to be cancelled', async () => {
+    model.script(CALL)
+    const { id } = await clientOf().chat.completions.create({ model: agent, tools, messages: [user('Weather?')] })
+    const executionId = id.replace('chatcmpl-', '')
+    const late = server.service.deps.db.$transaction(async (tx) => {
+      await tx.execution.update({ where: { id: executionId }, data: { wantsCancel: true } })
+      await giveResults(tx, executionId, [], new Date())
+    })
+    await expect(late).rejects.toThrow('The run does not wait for these results')
   })
 
   it("have ids that fit OpenAI's models, and those of an earlier server reach their run", async () => {

@@ -136,4 +136,24 @@ describe.runIf(onPostgres)('several servers', () => {
     expect((await later.take('default', 'token:x', limit))?.retryAfter).toBe(seconds)
     await later.stop()
   })
+
+  it('keep the counts that the database did not take', async () => {
+    await using server = await startServer({ RATE_LIMIT: '240/24' }, { clock: stopClock(START) })
+    const { deps } = server.service
+    let isAway = false
+    const query = (...of: Parameters<typeof deps.db.$queryRaw>) =>
+      isAway ? Promise.reject(new Error('The database is away')) : deps.db.$queryRaw(...of)
+    const db = Object.assign(Object.create(deps.db), { $queryRaw: query })
+    const [one, other] = [createRateLimits({ ...deps, db })!, createRateLimits(deps)!]
+    expect((await one.take('default', 'token:y', 9))?.state.remaining).toBe(231)
+    isAway = true
+    // More than one server may withhold from the others.
+    await expect(one.take('default', 'token:y', 11)).rejects.toThrow('The database is away')
+    expect(one.statesOf('token:y')).toMatchObject([{ remaining: 231 }])
+    isAway = false
+    expect((await one.take('default', 'token:y', 11))?.state.remaining).toBe(220)
+    expect((await other.take('default', 'token:y', 221))?.retryAfter).toBe(24)
+    expect((await other.take('default', 'token:y', 220))?.retryAfter).toBeNull()
+    await Promise.all([one.stop(), other.stop()])
+  })
 })

@@ -275,6 +275,31 @@ describe('the stream of a run', () => {
     expect(textsOf(await stream.rest()).join('')).toBe(long)
   })
 
+  it('sends no heartbeat inside a long event', async () => {
+    const long = 'x'.repeat(2_000_000)
+    model.script({ tokens: [long] })
+    const { executionId } = (
+      await request(server, 'POST', `/api/v1/agents/${agent}/execute`, { body: { message: 'Hi' } })
+    ).body
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+    try {
+      const headers = { Authorization: `Bearer ${server.token}` }
+      const { body } = await fetch(`${server.url}/api/v1/executions/${executionId}/events`, { headers })
+      let text = ''
+      for await (const part of body!.pipeThrough(new TextDecoderStream())) {
+        text += part
+        vi.advanceTimersByTime(15_000)
+      }
+      const events = text.split('\n\n').filter((event) => event && event !== ': ping')
+      const data = events.map((event) => JSON.parse(event.split('\ndata: ')[1]!))
+      expect(data.find(({ messageType }) => messageType === 'assistant').content).toEqual([
+        { type: 'text', text: long },
+      ])
+    } finally {
+      vi.useRealTimers()
+    }
+  })
+
   it('sends heartbeats while nothing happens', async () => {
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
     try {
