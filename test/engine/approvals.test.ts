@@ -280,15 +280,24 @@ describe('a run whose tool wants an approval', () => {
     await other.drain()
   })
 
-  test('can be cancelled: its approvals expire, its session is free, its history has its text', async () => {
-    const row = await asking(['h'])
+  test('can be cancelled: open approvals expire, its session is free, its history has its text', async () => {
+    const row = await asking(['h', 'i'])
+    await decide(row, 'approve', {}, 'echo-i')
     const answer = await request(lab.server, 'POST', `/api/v1/executions/${row.id}/cancel`)
     expect(answer).toMatchObject({ status: 200, body: { execution: { status: 'cancelled' } } })
     expect(answer.body.execution.waitingFor).toBeUndefined()
-    expect((await approvalsOf(row))[0]).toMatchObject({ status: 'expired' })
-    expect((await decide(row, 'approve')).status).toBe(409)
+    const approvals = (await approvalsOf(row)).map(({ toolUseId, status }: any) => [toolUseId, status]).toSorted()
+    expect(approvals).toEqual([
+      ['echo-h', 'expired'],
+      ['echo-i', 'approved'],
+    ])
+    expect((await decide(row, 'approve', {}, 'echo-h')).status).toBe(409)
     const message = await lab.db.message.findFirstOrThrow({ where: { executionId: row.id, role: 'assistant' } })
-    expect(message).toMatchObject({ content: 'May I?', interrupted: true, toolCalls: [{ name: 'echo', result: null }] })
+    expect(message).toMatchObject({
+      content: 'May I?',
+      interrupted: true,
+      toolCalls: [{ result: null }, { result: null }],
+    })
     const events = await followed(lab.engine, row)
     expect(events.at(-1)).toMatchObject({ event: 'error', data: { status: 'cancelled' } })
     expect(events.at(-1)!.seq).toBeGreaterThan(events.at(-2)!.seq)

@@ -174,6 +174,7 @@ describe('signing in with a password', () => {
     await expect.poll(() => db().auditEvent.count({ where })).toBe(2)
     const events = await db().auditEvent.findMany({ where })
     for (const event of events) expect(event).toMatchObject({ ip: '127.0.0.1', requestId: expect.any(String) })
+    expect(await db().auditEvent.count({ where: { actor: userId, NOT: { organizationId } } })).toBe(0)
     await login('stranger@example.com', 'quite-a-wrong-secret')
     await expect.poll(() => server.logs.join('')).toContain('unknown e-mail address')
     const logs = server.logs.join('')

@@ -752,15 +752,17 @@ describe('function tools of the client', () => {
     expect(model.requests.length).toBe(count)
   })
 
-  it('have no results once their run is to be cancelled', async () => {
+  it('have their results once, and none once their run is to be cancelled', async () => {
     model.script(CALL)
     const { id } = await clientOf().chat.completions.create({ model: agent, tools, messages: [user('Weather?')] })
     const executionId = id.replace('chatcmpl-', '')
-    const late = server.service.deps.db.$transaction(async (tx) => {
-      await tx.execution.update({ where: { id: executionId }, data: { wantsCancel: true } })
-      await giveResults(tx, executionId, [], new Date())
-    })
-    await expect(late).rejects.toThrow('The run does not wait for these results')
+    for (const data of [{ wantsCancel: true }, { waitingFor: null }]) {
+      const late = server.service.deps.db.$transaction(async (tx) => {
+        await tx.execution.update({ where: { id: executionId }, data })
+        await giveResults(tx, executionId, [], new Date())
+      })
+      await expect(late).rejects.toThrow('The run does not wait for these results')
+    }
   })
 
   it("have ids that fit OpenAI's models, and those of an earlier server reach their run", async () => {

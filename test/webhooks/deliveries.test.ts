@@ -9,6 +9,7 @@ import type { Deps } from '../../src/deps.ts'
 import { bodyOf } from '../../src/protocols/a2a/push.ts'
 import { readSettings } from '../../src/settings.ts'
 import { createDeliverer } from '../../src/webhooks/deliverer.ts'
+import { disable } from '../../src/webhooks/fan-out.ts'
 import { bodyOf as messageOf } from '../../src/webhooks/formats.ts'
 import { createSender } from '../../src/webhooks/send.ts'
 import { create as createWebhook, rotate, test, update } from '../../src/webhooks/service.ts'
@@ -252,6 +253,10 @@ describe('A webhook', () => {
     receiver.answer = (response, { path }) => response.writeHead(path === other.path ? 204 : 410).end()
     await task()
     await disabled(id).toMatchObject({ enabled: false, disabledReason: 'It answered 410 Gone' })
+    // Another server, whose attempt fails later, changes nothing and announces nothing.
+    const { db } = server.service.deps
+    expect(await disable(db, { id, organizationId: ann.organizationId }, 'Later', clock.now())).toBeNull()
+    expect(await db.auditEvent.count({ where: { action: 'webhook.disable', target: id } })).toBe(1)
     await expect.poll(() => receiver.at(other.path).length).toBe(1)
     expect(receiver.at(other.path)[0]!.body).toMatchObject({ type: 'webhook.disabled', data: { id } })
     expect(await deliveries(id)).toMatchObject([{ status: 'failed', nextAttemptAt: null }, { status: 'delivered' }])
