@@ -1,5 +1,6 @@
+import type { EventEmitter } from 'node:events'
 import { Socket } from 'node:net'
-import { Client } from 'pg'
+import { Client, type PoolClient } from 'pg'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { openDatabase } from '../../src/db/client.ts'
 import { createLanes } from '../../src/db/postgresql/lanes.ts'
@@ -45,6 +46,51 @@ describe.runIf(hasPostgres)('short queries of PostgreSQL that share a connection
       await slow
     } finally {
       await holder.end()
+      await pool.end()
+    }
+  })
+
+  it('are answered together, and described once, if they are asked in one turn', async () => {
+    const pool = openPool(url, { max: 2, pipeline: true })
+    const seen = { readyForQuery: 0, rowDescription: 0 }
+    const clients = new Set<PoolClient>()
+    const take = async () => {
+      const client = await pool.take()
+      if (clients.has(client)) return client
+      clients.add(client)
+      const { connection } = client as unknown as { connection: EventEmitter }
+      connection.on('readyForQuery', () => seen.readyForQuery++)
+      connection.on('rowDescription', () => seen.rowDescription++)
+      return client
+    }
+    try {
+      const { ask } = createLanes({ ...pool, take })
+      const query = (value: number) => ask({ sql: 'SELECT $1::int', values: [`${value}`], name: 'q', returns: true })
+      for (let left = 10; left; left--) await query(1)
+      Object.assign(seen, { readyForQuery: 0, rowDescription: 0 })
+      const answers = await Promise.all([1, 2, 3, 4, 5, 6, 7, 8].map(query))
+      expect(answers.map(({ rows }) => rows[0]![0])).toEqual(['1', '2', '3', '4', '5', '6', '7', '8'])
+      expect(answers.map(({ fields }) => fields[0]!.name)).toEqual(Array(8).fill('int4'))
+      expect(seen).toEqual({ readyForQuery: 1, rowDescription: 0 })
+    } finally {
+      await pool.end()
+    }
+  })
+
+  it('fail alone if one of those that are sent together fails', async () => {
+    const pool = openPool(url, { max: 2, pipeline: true })
+    try {
+      const { ask } = createLanes(pool)
+      const query = (value: number) =>
+        ask({ sql: 'SELECT 6 / $1::int', values: [`${value}`], name: 'q', returns: true }).then(
+          ({ rows }) => rows[0]![0],
+          ({ code }) => code,
+        )
+      for (let left = 10; left; left--) await query(1)
+      for (let left = 2; left; left--) {
+        expect(await Promise.all([1, 0, 3, 0, 6].map(query))).toEqual(['6', '22012', '2', '22012', '1'])
+      }
+    } finally {
       await pool.end()
     }
   })

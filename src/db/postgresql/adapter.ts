@@ -1,5 +1,4 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { Socket } from 'node:net'
 import { PrismaPg } from '@prisma/adapter-pg'
 import {
   DriverAdapterError,
@@ -51,7 +50,6 @@ export async function postgresqlAdapter(
     connectionTimeoutMillis: TRANSACTION.maxWait,
     ...(statementTimeout && { query_timeout: statementTimeout }),
     pipeline: true,
-    stream: batchingSocket,
     onConnect(client) {
       // The connection may be lost before its user listens for errors; the next statement then fails, without the code.
       client.on('error', ({ code }: Error & { code?: unknown }) => {
@@ -156,17 +154,6 @@ const preparing =
     name: nameOf(statement),
     returns,
   })
-
-/**
- * Creates a socket that sends the statements of one event loop turn together, because each write is expensive and wakes
- * the database (docs/adr/0016).
- */
-function batchingSocket(): Socket {
-  const socket = new Socket()
-  const { uncork } = socket
-  socket.uncork = () => process.nextTick(() => uncork.call(socket))
-  return socket
-}
 
 /**
  * Returns the statements that set a new session up, whatever its role and database have. PostgreSQL ends a transaction

@@ -39,14 +39,33 @@ export function sendLast(
   return promise
 }
 
+/**
+ * Sends queries to a connection with one Sync, so that PostgreSQL writes one answer for all. Returns the answers of those
+ * before the first failure, and its error. PostgreSQL skips the queries after it.
+ */
+export function sendQueries(
+  client: PoolClient,
+  queries: readonly Prepared[],
+): Promise<{ answers: Answer[]; error: unknown }> {
+  const { promise, resolve } = Promise.withResolvers<{ answers: Answer[]; error: unknown }>()
+  const batch = new Batch(queries, (error) =>
+    resolve({ answers: batch.answers.slice(0, batch.at), error: error ?? undefined }),
+  )
+  client.query(batch)
+  return promise
+}
+
 type Callback = (error: Error | null | undefined, answers: Answer[]) => void
 
-/** Whether a connection has a statement with this name, or may have it because its Parse was not confirmed. */
-type Known = Map<string, 'prepared' | 'doubtful'>
+/** A prepared statement: PostgreSQL describes its columns once, since they cannot change as long as it is prepared. */
+type Known = { fields: readonly FieldDef[] | null }
 
-const prepared = new WeakMap<Connection, Known>()
+/** The statements of a connection by name. One is doubtful if its Parse was not confirmed. */
+type Statements = Map<string, Known | 'doubtful'>
 
-function knownOf(connection: Connection): Known {
+const prepared = new WeakMap<Connection, Statements>()
+
+function knownOf(connection: Connection): Statements {
   const known = prepared.get(connection) ?? new Map()
   prepared.set(connection, known)
   return known
@@ -70,6 +89,7 @@ class Batch extends Query {
   readonly answers: Answer[]
   /** Index of the statement that is being answered. */
   at = 0
+  readonly #known: Known[] = []
 
   constructor(statements: readonly Prepared[], callback: Callback) {
     super('')
@@ -80,15 +100,20 @@ class Batch extends Query {
   }
 
   #write(wire: Wire): void {
-    const known = knownOf(wire)
+    const prepared = knownOf(wire)
     wire.stream.cork()
-    for (const { sql, values, name, returns } of this.statements) {
-      const state = name ? known.get(name) : undefined
-      if (state === 'doubtful') wire.close({ type: 'S', name })
-      if (state !== 'prepared') wire.parse({ text: sql, name })
-      if (name) known.set(name, 'prepared')
+    for (const [index, { sql, values, name, returns }] of this.statements.entries()) {
+      let known = prepared.get(name)
+      if (known === 'doubtful') wire.close({ type: 'S', name })
+      if (!known || known === 'doubtful') {
+        wire.parse({ text: sql, name })
+        known = { fields: null }
+        if (name) prepared.set(name, known)
+      }
+      this.#known.push(known)
       wire.bind({ statement: name, values })
-      if (returns) wire.describe({ type: 'P' })
+      if (known.fields) this.answers[index]!.fields = known.fields
+      else if (returns) wire.describe({ type: 'P' })
       wire.execute({})
     }
     wire.sync()
@@ -97,6 +122,7 @@ class Batch extends Query {
 
   handleRowDescription({ fields }: { fields: FieldDef[] }): void {
     this.answers[this.at]!.fields = fields
+    this.#known[this.at]!.fields = fields
   }
 
   handleDataRow({ fields }: { fields: (string | null)[] }): void {

@@ -1,6 +1,6 @@
 import type { PoolClient } from 'pg'
-import { type Answer, type Prepared, sendTogether } from './batch.ts'
-import type { Connections } from './pool.ts'
+import { type Answer, type Prepared, sendQueries, sendTogether } from './batch.ts'
+import { type Connections, isOfStatement } from './pool.ts'
 import { isRead } from './retry.ts'
 
 /** Maximum number of unanswered queries on a connection. */
@@ -13,7 +13,16 @@ const MAX_IN_FLIGHT = 8
 const MAX_MEAN = 10
 const WEIGHT = 0.1
 
-type Lane = { client: PoolClient; inFlight: number; answeredAt: number; failure: unknown }
+type Asked = PromiseWithResolvers<Answer> & { statement: Prepared }
+
+type Lane = {
+  client: PoolClient
+  /** Queries that are sent at the end of the event loop turn. */
+  waiting: Asked[]
+  inFlight: number
+  answeredAt: number
+  failure: unknown
+}
 
 const hasCapacity = ({ inFlight, failure }: Lane): boolean => inFlight < MAX_IN_FLIGHT && failure === undefined
 
@@ -21,18 +30,18 @@ const hasCapacity = ({ inFlight, failure }: Lane): boolean => inFlight < MAX_IN_
 const isQuery = ({ sql, name, returns }: Prepared): boolean => returns && name !== '' && isRead(sql)
 
 /**
- * Sends statements outside transactions. Short prepared queries share connections: one connection then answers all
- * queries of an event loop turn, which costs both sides less than waking several. Every other statement has a
- * connection of its own, because it may wait for a lock or read many rows.
+ * Sends statements outside transactions. Short prepared queries share connections: those of an event loop turn are sent
+ * as one group, and PostgreSQL writes one answer for all, which costs both sides less than many messages. Every other
+ * statement has a connection of its own, because it may wait for a lock or read many rows.
  */
 export function createLanes({ take, give }: Connections) {
   const lanes: Lane[] = []
   let opening: Promise<Lane> | null = null
-  /** Mean time of each prepared query (ms). */
+  /** Mean time of each prepared query, or of the groups with it (ms). */
   const means = new Map<string, number>()
 
   async function open(): Promise<Lane> {
-    const lane = { client: await take(), inFlight: 0, answeredAt: 0, failure: undefined }
+    const lane = { client: await take(), waiting: [], inFlight: 0, answeredAt: 0, failure: undefined }
     lanes.push(lane)
     return lane
   }
@@ -85,17 +94,26 @@ export function createLanes({ take, give }: Connections) {
 
   async function askTogether(statement: Prepared): Promise<Answer> {
     const lane = await join()
+    const asked = { ...Promise.withResolvers<Answer>(), statement }
+    if (lane.waiting.push(asked) === 1) process.nextTick(send, lane)
+    return asked.promise
+  }
+
+  /** Sends the waiting queries. If one fails, those after it were not executed, and are sent again. */
+  async function send(lane: Lane): Promise<void> {
+    const asked = lane.waiting.splice(0)
+    const statements = asked.map(({ statement }) => statement)
     const begun = performance.now()
-    try {
-      const [answer] = await sendTogether(lane.client, [statement])
-      return answer!
-    } catch (error) {
-      lane.failure ??= error
-      throw error
-    } finally {
-      const now = performance.now()
-      learn(statement.name, now - Math.max(begun, lane.answeredAt))
-      lane.answeredAt = now
+    const { answers, error } = await sendQueries(lane.client, statements)
+    const now = performance.now()
+    const time = now - Math.max(begun, lane.answeredAt)
+    lane.answeredAt = now
+    if (error !== undefined) lane.failure ??= error
+    for (const [index, { statement, resolve, reject }] of asked.entries()) {
+      learn(statement.name, time)
+      if (answers[index]) resolve(answers[index])
+      else if (index > answers.length && isOfStatement(error)) resolve(askAlone(statement))
+      else reject(error)
       leave(lane)
     }
   }
