@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { isScope, SCOPE_ADVICE } from '../auth/scopes.ts'
 import { int, ok, requiredText, timestamp } from '../lib/fields.ts'
-import { nextCursor, onlyTrue, pageInput } from '../lib/page.ts'
+import { flag, nextCursor, pageInput } from '../lib/page.ts'
 
 const scope = z.string().refine(isScope, {
   error: 'Invalid scopes. Must be: *, agents:execute, or <resource>:read, <resource>:write',
@@ -29,7 +29,7 @@ export const KeyId = z.object({ id: z.string().describe('The key') })
 
 /** DELETE /keys/{id} (contract-2.md section 8.1). */
 export const RevokeKey = KeyId.extend({
-  cascade: onlyTrue('cascade').describe(
+  cascade: flag('cascade').describe(
     'Also revoke keys made with it, pause missions, cancel runs, delete invitations and disable webhooks',
   ),
 })

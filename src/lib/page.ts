@@ -15,13 +15,6 @@ export const pageInput = {
   cursor: cursor.optional().describe('`nextCursor` of the page before'),
 }
 
-/** Creates a query field that accepts only `true` in a query string. In typed inputs (tRPC) it is a boolean too. */
-export const onlyTrue = (field: string) =>
-  z
-    .union([z.literal('true'), z.boolean()], { error: `Invalid value for field: ${field}. Expected true` })
-    .transform((yes) => yes === true || yes === 'true')
-    .optional() as unknown as z.ZodOptional<z.ZodType<boolean, boolean>>
-
 /** Creates a query field that is `true` or `false`. In typed inputs (tRPC) it is a boolean. */
 export const flag = (field: string) =>
   z
@@ -32,7 +25,7 @@ export const flag = (field: string) =>
     .optional() as unknown as z.ZodOptional<z.ZodType<boolean, boolean>>
 
 /** Query field of unbounded lists, which are counted only on request (contract.md section 1, "Lists"). */
-export const countInput = { count: onlyTrue('count').describe('`true`: count all matches, in `total`') }
+export const countInput = { count: flag('count').describe('`true`: count all matches, in `total`') }
 export const total = z.int().optional().describe('Total number of rows, with `count=true`')
 
 /** Cursor field of every list output. */

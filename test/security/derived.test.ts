@@ -173,9 +173,13 @@ describe('a key', () => {
     const who = await server.member()
     const { first, missionId } = await derive(who)
     const stranger = await server.member({ organization: 'Other', role: 'owner' })
-    for (const query of ['', '?cascade=true'])
+    for (const query of ['', '?cascade=true', '?cascade=false'])
       expectError(await revoke(stranger, first.id, query), 404, 'Key not found')
-    expectError(await revoke(who, first.id, '?cascade=maybe'), 400, 'Invalid value for field: cascade. Expected true')
+    expectError(
+      await revoke(who, first.id, '?cascade=maybe'),
+      400,
+      'Invalid value for field: cascade. Expected true or false',
+    )
     expect((await get(who, `/missions/${missionId}`)).mission.status).toBe('pending')
   })
 })
