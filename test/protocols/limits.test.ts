@@ -53,6 +53,17 @@ describe('every door', () => {
     },
   )
 
+  it('refuses a run that its client waits for while the server is paused', async () => {
+    await using paused = await startServer({ ...model.env, PAUSED: 'true' })
+    const things = { ...everythingElse, agent: await createAgent(paused) } as Things
+    for (const [name, { run }] of Object.entries(CASES)) {
+      if (!run) continue
+      const { path, ...asking } = run(things, 'key of a pause', 'Hi')
+      const { body } = await request(paused, name.split(' ', 1)[0]!, path, { ...asking, token: paused.token })
+      expect([name, JSON.stringify(body)]).toEqual([name, expect.stringMatching(/runs are paused/i)])
+    }
+  })
+
   it.each([
     ['/openai/v1/chat/completions', { messages: [{ role: 'user', content: '' }] }],
     ['/openai/v1/responses', { input: 'Hi', previous_response_id: `resp_${everythingElse.execution}` }],

@@ -56,21 +56,24 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     return wait ? { ...task, status: statusOf(run, { taskId: run.id, contextId }, settings, wait) } : task
   }
 
-  /** Starts the run of a message, or joins that of a repeated one. The client may ask to be notified of it. */
-  async function send(params: SendMessageRequest, version: string): Promise<ExecutionRow> {
+  /**
+   * Starts the run of a message, or joins that of a repeated one. The client may ask to be notified of it. `background`:
+   * whether the client does not wait, so that the run may wait for the end of a pause.
+   */
+  async function send(params: SendMessageRequest, version: string, background = false): Promise<ExecutionRow> {
     const config = params.configuration?.taskPushNotificationConfig
-    if (!config) return startOf(params)
+    if (!config) return startOf(params, background)
     const { url } = toPush(config, '', version, '')
     checkAddress(url, deps)
     // From a place before the run, so that none of its events is missing.
     const from = await endOfEvents(deps.db, deps.settings, actor.organizationId)
-    const row = await startOf(params)
+    const row = await startOf(params, background)
     const push = toPush(config, row.id, version, await contextOf(row.sessionId))
     await setPush(actor, deps, row.id, push, { from, hasEnded: row.completedAt !== null })
     return row
   }
 
-  async function startOf({ message }: SendMessageRequest): Promise<ExecutionRow> {
+  async function startOf({ message }: SendMessageRequest, background: boolean): Promise<ExecutionRow> {
     if (message?.taskId) await refuseTask(message.taskId)
     const { messageId, contextId, content } = readMessage(message)
     const path = `/a2a/agents/${agent.id}`
@@ -82,7 +85,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
       history: null,
       ...Execute.pick({ message: true }).parse({ message: content }),
       ...conversationOf(contextId || null),
-      options: { background: true },
+      options: { background },
     }
     const key = IDEMPOTENCY_KEY.test(messageId) ? readKey(messageId, 'POST', path) : null
     return startRun(actor, deps, request, { idempotency: key, onAccepted: context.onAccepted })
@@ -123,7 +126,7 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
     },
     async sendMessage(params, { requestedVersion }) {
       const { returnImmediately = false, historyLength } = params.configuration ?? {}
-      const row = await send(params, requestedVersion)
+      const row = await send(params, requestedVersion, returnImmediately)
       if (returnImmediately) return show(await find(row.id), historyLength)
       const { run, wait } = await waitForRun(context, actor, row, null)
       return show(run, historyLength, wait)
