@@ -337,6 +337,29 @@ describe('an authorization server', () => {
     expect(address.searchParams.has('resource')).toBe(false)
   })
 
+  it.each([
+    ['https://login.microsoftonline.com/0000/v2.0', 'api://1/read offline_access'],
+    ['https://accounts.example', null],
+  ])('only an authorization server of Microsoft gets the scope with a refresh: %s', async (issuer, scope) => {
+    await using authorization = openAuthorization(server.service.deps.settings, { url: oauth.url, transport: 'sse' })
+    const grant = {
+      issuer,
+      metadata: { ...metadata, token_endpoint: `${oauth.issuer}/microsoft` } as never,
+      client: { client_id: '1' },
+      accessToken: 'a',
+      refreshToken: 'r',
+      scope: 'api://1/read api://1/.default',
+      asked: 'api://1/read offline_access',
+    }
+    const forms: URLSearchParams[] = []
+    oauth.broken['/microsoft'] = async (req, res) => {
+      forms.push(new URLSearchParams(await text(req)))
+      res.writeHead(200, JSON_TYPE).end(JSON.stringify({ access_token: 'b', token_type: 'Bearer' }))
+    }
+    expect(await authorization.refresh(grant)).toMatchObject({ accessToken: 'b', asked: grant.asked })
+    expect(forms.map((form) => form.get('scope'))).toEqual([scope])
+  })
+
   it('an authorization server behind a TLS proxy is reached although its metadata state http', async () => {
     const documents: Record<string, object> = {
       '/.well-known/oauth-protected-resource/mcp': {

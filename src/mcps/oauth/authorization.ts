@@ -149,8 +149,10 @@ export function openAuthorization(settings: Settings, mcp: DiscoverableServer, p
     refresh: (grant) =>
       explained(async () => {
         const { client, refreshToken = '', scope, asked, account } = grant
+        // Without a scope, Microsoft's servers take the client for the resource. The granted one may be refused.
+        const wanted = isMicrosofts(grant.issuer) && asked !== undefined ? { scope: asked } : {}
         const renewed = await forTokens(grant, client, scope, (options, clientInformation) =>
-          refreshAuthorization(grant.issuer, { ...options, clientInformation, refreshToken }),
+          refreshAuthorization(grant.issuer, { ...options, clientInformation, refreshToken, ...wanted }),
         )
         return { ...(account !== undefined && { account }), ...(asked !== undefined && { asked }), ...renewed }
       }),
