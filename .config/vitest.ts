@@ -83,7 +83,7 @@ const ON_POSTGRESQL = [
         'test/engine/{approvals,history,pause,summaries}.test.ts',
         'test/missions/kill.test.ts',
         'test/mcps/oauth.test.ts',
-        'test/protocols/openai.test.ts',
+        'test/protocols/{openai,openai-tools}.test.ts',
       ]
     : []),
 ]
