@@ -409,6 +409,7 @@ describe('the kind of a failure', () => {
     ['usage limit exceeded, 5-hour usage limit reached', 'rate_limit'],
     ['Failed to parse tool call: Unexpected end of content: an invalid API key', 'broken_off'],
     ['Unexpected token 200002 while expecting start token 200006', 'broken_off'],
+    ['Model did not output valid tool call JSON.', 'broken_off'],
   ])('the kind of a failure inside a stream, "%s" is %s', (message, kind) =>
     expect(failureOf(new ReportedError({ error: { message } })).kind).toBe(kind),
   )

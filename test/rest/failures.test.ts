@@ -92,7 +92,9 @@ describe('a run that fails', () => {
     const lines = server.logs.map((line) => JSON.parse(line)).filter(({ executionId }) => executionId === execution.id)
     const { requestId } = answer.body
     const asked = api === 'REST' ? { requestId } : { requestId: expect.any(String) }
-    const facts = { provider: 'compatible', model: expect.any(String), detail: expect.any(String) }
+    const limit = what === 'no end' ? /EXECUTION_TIMEOUT/ : /MODEL_IDLE_TIMEOUT/
+    const detail = error === 'timeout' ? expect.stringMatching(limit) : expect.any(String)
+    const facts = { provider: 'compatible', model: expect.any(String), detail }
     expect(lines).toMatchObject([{ level: 40, msg: 'a run failed', ...asked, ...facts }])
     expect(JSON.stringify(lines)).not.toMatch(/You are Ada|on fire|test-key/)
 

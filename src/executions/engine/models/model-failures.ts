@@ -103,6 +103,8 @@ const MODEL_DENIED = anyOf(
 export const UNREAD_ANSWER = anyOf(
   /failed to parse (?:input at pos(?:ition)? \d+|tool call)\b|error parsing tool call:/,
   /model produced output that does not match|while expecting start token|tokens remaining in message header/,
+  // SambaNova.
+  /model did not output valid tool call/,
 )
 
 /**

@@ -136,7 +136,8 @@ async function receiveReply(
   const call = new AbortController()
   const abort = () => call.abort(signal.reason)
   signal.addEventListener('abort', abort)
-  const silent = () => controller.abort(new TimeoutError(`The model was silent for ${idleTimeout / 1000} s`))
+  const why = `The model was silent for ${idleTimeout / 1000} s: raise MODEL_IDLE_TIMEOUT if it takes longer to load or to think`
+  const silent = () => controller.abort(new TimeoutError(why))
   let watchdog = setTimeout(silent, idleTimeout)
   let hasBegun = false
   try {

@@ -26,8 +26,9 @@ export async function logCause(
   const wordless = isProviders ? withoutWords(cause) : cause
   const { kind, status, provider } = classifyModelError(why, { provider: model?.split('/', 1)[0] ?? null })
   const advice = models.adviceOn(why, row.organizationId, model)
-  // Errors of the network have no words of a provider.
-  const detail = withAdvice(kind === 'connection' ? cause : wordless, advice)
+  // Errors of the network have no words of a provider. A caller only learns that time was over, not which limit.
+  const logged = why instanceof TimeoutError ? why.message : kind === 'connection' ? cause : wordless
+  const detail = withAdvice(logged, advice)
   const facts = { provider, model, status, code: failedBy(why, cause).errorCode, detail }
   const { id: executionId, organizationId } = row
   const requestId = await findRequestId(db, { organizationId, action: 'agent.execute', target: executionId })

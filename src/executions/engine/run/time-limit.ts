@@ -22,7 +22,8 @@ export function limitTime(
   const expire = async () => {
     const waited = await waitedBelow(db, row, clock.now()).catch(() => 0)
     if (isStopped) return
-    if (waited <= granted) return controller.abort(new TimeoutError('The run took too long'))
+    if (waited <= granted)
+      return controller.abort(new TimeoutError(`The run took longer than ${timeout / 1000} s (EXECUTION_TIMEOUT)`))
     timer = setTimeout(expire, waited - granted)
     granted = waited
   }
