@@ -113,6 +113,45 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
+  it('keeps the place of a reader in browsers that do not keep it themselves', async () => {
+    const agent = { name: 'Ada', systemPrompt: 'x' }
+    const { id: agentId } = (await request(server, 'POST', '/api/v1/agents', { body: agent })).body
+    const { chat } = (await request(server, 'POST', '/api/v1/chats', { body: { agentId } })).body
+    // A list is higher than its text, and a table, too.
+    const tokens = [`${'- One\n'.repeat(4)}\n|a|b|\n|---|---|\n${'|1|2|\n'.repeat(9)}`]
+    for (let index = 0; index < 40; index += 1) {
+      model.script({ tokens })
+      await request(server, 'POST', `/api/v1/chats/${chat.id}/messages`, { body: { message: `Question ${index}` } })
+    }
+    const { page } = await visit(browser, owner, '/healthz', { viewport: { width: 900, height: 600 } })
+    await page.addInitScript(() => {
+      const { supports } = CSS
+      CSS.supports = (...given: [string]) => given[0] !== 'overflow-anchor' && supports.apply(CSS, given)
+      document.addEventListener('DOMContentLoaded', () => {
+        document.documentElement.style.setProperty('overflow-anchor', 'none')
+      })
+    })
+    await page.goto(`/app/chats/${chat.id}`)
+    await page.getByText('Question 39').first().waitFor()
+    const moved = await page.getByRole('log').evaluate(async (box) => {
+      box.style.setProperty('overflow-anchor', 'none')
+      const frames = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))
+      let most = 0
+      for (let step = 0; step < 60; step += 1) {
+        const turns = [...(box.firstElementChild?.children ?? [])]
+        const turn = turns.find((each) => each.getBoundingClientRect().bottom > 200)
+        const before = turn?.getBoundingClientRect().bottom ?? 0
+        box.scrollTop -= 150
+        await frames()
+        const after = turn?.getBoundingClientRect().bottom ?? 0
+        most = Math.max(most, Math.abs(after - before - 150))
+      }
+      return most
+    })
+    expect(moved).toBeLessThan(3)
+    await leave(page)
+  })
+
   it('accepts a message on its first page, and names the authors of messages of others', async () => {
     const { page, complaints } = await visit(browser, owner)
     await sendMessage(page, 'Hello')

@@ -2,6 +2,7 @@ import { ArrowDown } from 'lucide-react'
 import { type ReactNode, useCallback, useLayoutEffect, useRef, useState } from 'react'
 import { Button } from '../../components/button.tsx'
 import { texts } from '../../texts.ts'
+import { KEEPS_PLACE } from './turn.tsx'
 
 const t = texts.chat
 
@@ -12,6 +13,17 @@ const UP: ReadonlySet<string> = new Set(['ArrowUp', 'PageUp', 'Home'])
 const NEAR = 80
 
 const sizeOf = ({ clientWidth, clientHeight }: Element) => `${clientWidth} ${clientHeight}`
+
+/** Returns the first child of a column that ends below a line. */
+function firstBelow({ children }: Element, line: number): Element | undefined {
+  let [from, to] = [0, children.length]
+  while (from < to) {
+    const middle = (from + to) >> 1
+    if ((children[middle]?.getBoundingClientRect().bottom ?? 0) > line) to = middle
+    else from = middle + 1
+  }
+  return children[from]
+}
 
 /**
  * Stays at the end while the person is there, whatever grows or shrinks: the content, the composer or the window. Goes
@@ -26,6 +38,8 @@ export function Scroller({ sent, children }: { sent: string | undefined; childre
   const lastTop = useRef(0)
   /** Whether the person has left the end by a key or a wheel. */
   const isReading = useRef(false)
+  /** The first visible turn, and the distance between its top and that of the content's scrolled part (px). */
+  const anchor = useRef<{ turn: Element; top: number } | null>(null)
 
   const leaveOrFollow = useCallback((isFollowing: boolean) => {
     follow.current = isFollowing
@@ -40,6 +54,20 @@ export function Scroller({ sent, children }: { sent: string | undefined; childre
     lastTop.current = box.current.scrollTop
   }, [leaveOrFollow])
 
+  /** Remembers the turn that must not move when turns above it change their heights. */
+  const hold = useCallback(() => {
+    if (KEEPS_PLACE || !box.current || !content.current) return
+    const turn = firstBelow(content.current, box.current.getBoundingClientRect().top)
+    anchor.current = turn ? { turn, top: turn.getBoundingClientRect().top + box.current.scrollTop } : null
+  }, [])
+
+  const keepPlace = useCallback(() => {
+    if (KEEPS_PLACE || !box.current || !anchor.current) return
+    const { turn, top } = anchor.current
+    const moved = turn.getBoundingClientRect().top + box.current.scrollTop - top
+    if (turn.isConnected && Math.abs(moved) >= 1) box.current.scrollTop += moved
+  }, [])
+
   // The least step up leaves the end. A growing answer would undo it.
   const leave = () => {
     if (!box.current || box.current.scrollHeight <= box.current.clientHeight) return
@@ -52,10 +80,12 @@ export function Scroller({ sent, children }: { sent: string | undefined; childre
       if (!box.current) return
       observed.current = sizeOf(box.current)
       if (follow.current) toEnd()
+      else keepPlace()
+      hold()
     })
     for (const { current } of [box, content]) if (current) observer.observe(current)
     return () => observer.disconnect()
-  }, [toEnd])
+  }, [toEnd, keepPlace, hold])
 
   useLayoutEffect(() => {
     if (sent) toEnd()
@@ -75,6 +105,7 @@ export function Scroller({ sent, children }: { sent: string | undefined; childre
           const { scrollTop, scrollHeight, clientHeight } = currentTarget
           const isUp = scrollTop < lastTop.current
           lastTop.current = scrollTop
+          hold()
           // A browser that has turned or resized the window scrolls before the observer can.
           if (sizeOf(currentTarget) !== observed.current) return
           const isNear = scrollHeight - scrollTop - clientHeight < NEAR

@@ -1,5 +1,8 @@
 import { type ReactNode, useEffect, useRef, useState } from 'react'
 
+/** Whether the browser itself keeps the place of a reader when turns above change their heights. Safari does not. */
+export const KEEPS_PLACE = CSS.supports('overflow-anchor', 'auto')
+
 /** Called when an element comes close to the visible part of its scrolling box. One observer serves a box. */
 const callbacks = new WeakMap<Element, () => void>()
 const observers = new WeakMap<Element, IntersectionObserver>()
@@ -20,6 +23,28 @@ function whenNear(element: Element, callback: () => void): () => void {
   return () => observer.unobserve(element)
 }
 
+/** The interval between two groups of turns, and the number of turns of a group. */
+const PAUSE = 50
+const GROUP = 10
+
+/** Called in turn, the latest first. */
+const waiting = new Set<() => void>()
+
+function next(): void {
+  for (const each of [...waiting].slice(-GROUP)) {
+    waiting.delete(each)
+    each()
+  }
+  if (waiting.size) setTimeout(next, PAUSE)
+}
+
+/** Calls a function when the browser has had time for others. */
+function soon(callback: () => void): () => void {
+  if (!waiting.size) setTimeout(next, PAUSE)
+  waiting.add(callback)
+  return () => waiting.delete(callback)
+}
+
 type Props = { text: string; isFar: boolean; children: ReactNode }
 
 /**
@@ -30,7 +55,12 @@ export function Turn({ text, isFar, children }: Props) {
   const box = useRef<HTMLDivElement>(null)
   const [isWhole, setIsWhole] = useState(!isFar)
   useEffect(() => {
-    if (!isWhole && box.current) return whenNear(box.current, () => setIsWhole(true))
+    if (isWhole || !box.current) return
+    const show = () => setIsWhole(true)
+    const stops = [whenNear(box.current, show), ...(KEEPS_PLACE ? [] : [soon(show)])]
+    return () => {
+      for (const stop of stops) stop()
+    }
   }, [isWhole])
   return (
     // The first frame of an element with this class is empty.
