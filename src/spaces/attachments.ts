@@ -25,14 +25,16 @@ export const removedBy = (changes: Changes): Attachments => ({
   mcps: union(changes.removeMcps),
 })
 
-/** Fields that name agents to attach. */
+/** Fields that name objects to attach. */
 const ADDED_AGENTS = ['addAgents', 'addCharacters', 'assignedAgents'] as const
+const ADDED_SKILLS = ['addSkills', 'skillIds'] as const
+const ADDED_MCPS = ['addMcps', 'pluginIds'] as const
 
 /** Returns the objects to attach. */
 export const addedBy = (changes: Changes): Attachments => ({
   agents: union(...ADDED_AGENTS.map((field) => changes[field])),
-  skills: union(changes.addSkills),
-  mcps: union(changes.addMcps),
+  skills: union(...ADDED_SKILLS.map((field) => changes[field])),
+  mcps: union(...ADDED_MCPS.map((field) => changes[field])),
 })
 
 /** Finds the skills to attach and the types of the MCP servers. Throws 400 for objects that the caller cannot reach. */
@@ -44,9 +46,10 @@ export async function findAdded(actor: Actor, db: Tx, changes: Changes) {
   )
   for (const field of ADDED_AGENTS) requireAll(field, changes[field] ?? [], found)
   const types = await typesOf(actor, db, mcps)
-  requireAll('addMcps', mcps, types)
+  for (const field of ADDED_MCPS) requireAll(field, changes[field] ?? [], types)
   const skills = await findSkills(actor, db, ids)
-  requireAll('addSkills', ids, new Set(skills.map(({ id }) => id)))
+  const skillIds = new Set(skills.map(({ id }) => id))
+  for (const field of ADDED_SKILLS) requireAll(field, changes[field] ?? [], skillIds)
   return { skills, types: [...types.values()] }
 }
 

@@ -100,7 +100,7 @@ export const Space = builder.prismaObject('Space', {
 const Spaces = connectionType('Space', Space, 'spaces, newest first')
 
 // The aliases are for older REST clients.
-const CREATE_ALIASES = { addCharacters: true, assignedAgents: true } as const
+const CREATE_ALIASES = { addCharacters: true, assignedAgents: true, skillIds: true, pluginIds: true } as const
 const UPDATE_ALIASES = { addCharacters: true, removeCharacters: true } as const
 const CreateInput = inputFromZod('CreateSpaceInput', schema.CreateSpace.omit(CREATE_ALIASES), 'A new space')
 const UpdateInput = inputFromZod('UpdateSpaceInput', schema.UpdateSpace.omit(UPDATE_ALIASES), 'Changes of a space')

@@ -36,6 +36,8 @@ export const CreateSpace = z
     ...optionalFields,
     visibility: SpaceVisibility.nullish().describe(VISIBILITY),
     assignedAgents: textList().nullish().describe('Alias of `addAgents`'),
+    skillIds: textList().nullish().describe('Alias of `addSkills`'),
+    pluginIds: textList().nullish().describe('Alias of `addMcps`'),
   })
   .meta({ examples: [{ name: 'Research', instructions: 'Name your sources.' }] })
 

@@ -99,6 +99,17 @@ describe('POST /spaces', () => {
     expect(await get(space.id)).toEqual(space)
   })
 
+  it.each(APIS)('%s: attaches skills and MCP servers by the names of its fields', async (api) => {
+    const mcp = { name: 'M', url: 'https://mcp.example.com' }
+    const pluginIds = [(await call('mcps.create', mcp)).body.id, (await call('mcps.create', mcp)).body.id]
+    const skillIds = ['core-code-review', 'core-research-brief']
+    const fields = { name: 'x', skillIds, addSkills: skillIds.slice(1), pluginIds, addMcps: pluginIds.slice(1) }
+    const { space, warnings } = (await on(api, 'spaces.create', fields)).body
+    expect([space.skillIds.toSorted(), space.pluginIds.toSorted()]).toEqual([skillIds, pluginIds.toSorted()])
+    expect(warnings).toBeUndefined()
+    expect(await get(space.id)).toEqual(space)
+  })
+
   it('happens once per Idempotency-Key', async () => {
     const headers = { 'Idempotency-Key': newId() }
     const post = (body: Fields) => request(server, 'POST', '/api/v1/spaces', { body, headers, token: people.ann.token })
@@ -341,6 +352,8 @@ describe('a missing or invalid value gives a 400 that names it', () => {
     ]),
     ['spaces.update', { visibility: null }, VISIBILITY],
     ['spaces.create', { name: 'x', assignedAgents: ['unknown'] }, 'Invalid assignedAgents'],
+    ['spaces.create', { name: 'x', skillIds: ['unknown'] }, 'Invalid skillIds'],
+    ['spaces.create', { name: 'x', pluginIds: ['unknown'] }, 'Invalid pluginIds'],
     ['spaces.update', { removeAgents: 'a' }, invalid('removeAgents', 'array')],
     ['spaces.list', { limit: '0' }, invalid('limit', 'at least 1')],
     ['spaces.list', { limit: '1001' }, invalid('limit', 'at most 1000')],
