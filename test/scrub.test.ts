@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { scrubber } from '../src/lib/scrub.ts'
+import { formsOf } from '../src/secrets/resolve.ts'
 
 /** Few characters, so that secrets overlap, repeat themselves and look like escapes. */
 const text = (minLength: number, maxLength: number) =>
@@ -70,4 +71,17 @@ it('scrubbing takes time proportional to the text, whatever the text and the sec
   const text = 'a'.repeat(512 * 1024)
   // A search at each position would compare two hundred billion characters, and exceed the test's time limit.
   expect(scrub(text, false)).toBe(text)
+})
+
+it.each(['base64', 'base64url'] as const)('scrubbing removes a secret from the %s of a longer text', (encoding) => {
+  const value = 'a-key?~of>>a~service'
+  const scrub = scrubber(formsOf([value]))
+  for (const before of ['', 'a', 'ab', 'abc', 'Bearer ', 'user:']) {
+    for (const after of ['', '/', '/a', '/ab']) {
+      const text = scrub(Buffer.from(before + value + after).toString(encoding), false).replace(/=+$/, '')
+      // A character at each end also has bits of what stands beside the value.
+      const around = [before, after].map(({ length }) => Math.ceil((length * 8) / 6) + 2)
+      expect(text).toMatch(new RegExp(`^.{0,${around[0]}}\\[removed\\].{0,${around[1]}}$`))
+    }
+  }
 })

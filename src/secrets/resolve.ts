@@ -70,7 +70,10 @@ export function fillUrl(url: URL, values: ReadonlyMap<string, string>): URL {
   return filled
 }
 
-/** Returns the forms in which a value may come back: as it is, URL-encoded, in base64 and in hexadecimal. */
+/**
+ * Returns the forms in which a value may come back: as it is, URL-encoded, in base64, also as a part of a longer text
+ * (`Bearer <value>`), and in hexadecimal.
+ */
 export const formsOf = (values: Iterable<string>): string[] => [
   ...new Set(
     [...values].flatMap((value) => {
@@ -80,11 +83,21 @@ export const formsOf = (values: Iterable<string>): string[] => [
         encodeURIComponent(value),
         bytes.toString('base64'),
         bytes.toString('base64url'),
+        ...[0, 1, 2].flatMap((before) => [
+          base64Within(bytes, before, 'base64'),
+          base64Within(bytes, before, 'base64url'),
+        ]),
         bytes.toString('hex'),
       ]
     }),
   ),
 ]
+
+/** Returns the characters that stand for these bytes alone in the base64 of a text with 0 to 2 odd bytes before them. */
+function base64Within(bytes: Buffer, before: number, encoding: 'base64' | 'base64url'): string {
+  const all = Buffer.concat([Buffer.alloc(before), bytes])
+  return all.toString(encoding).slice(Math.ceil((before * 8) / 6), Math.floor((all.length * 8) / 6))
+}
 
 /**
  * Reads the values of secrets by name: those of the space, then those of the organization. Throws {@link SecretNotSet}.
