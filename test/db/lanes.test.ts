@@ -95,6 +95,28 @@ describe.runIf(hasPostgres)('short queries of PostgreSQL that share a connection
     }
   })
 
+  it('reach settings that were changed for their role within ten minutes, also under load', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const { client: db, close } = await openDatabase({ DATA_DIR: '', DATABASE_URL: url, DATABASE_POOL_SIZE: 1 })
+    const setting = async () => (await db.$queryRaw<{ work_mem: string }[]>`SHOW work_mem`)[0]?.work_mem
+    try {
+      const before = await setting()
+      await runSql(
+        url,
+        `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET work_mem = 77777', current_database()); END $$`,
+      )
+      // A connection that is idle for ten seconds would be closed anyway.
+      for (let seconds = 0; seconds < 600; seconds += 5) {
+        expect(await setting()).toBe(before)
+        vi.advanceTimersByTime(5_000)
+      }
+      expect(await setting()).toBe('77777kB')
+    } finally {
+      vi.useRealTimers()
+      await close()
+    }
+  })
+
   it('are sent in one write if they are asked in one turn', async () => {
     const source = { DATA_DIR: '', DATABASE_URL: url, DATABASE_POOL_SIZE: 2 }
     const { client, close } = await openDatabase(source)

@@ -38,6 +38,12 @@ type PostgresqlOptions = {
   onFailure?: ((code: string) => void) | undefined
 }
 
+/**
+ * Maximum lifetime of a connection (s), after which it is replaced as soon as it is free. Changed settings of the role,
+ * such as `statement_timeout`, and a new address of the host reach new connections only.
+ */
+const MAX_LIFETIME = 600
+
 /** Creates Prisma's own adapter with a limited pool, and the fast path on the same connections with the same errors. */
 export async function postgresqlAdapter(
   url: string,
@@ -47,6 +53,7 @@ export async function postgresqlAdapter(
   const pool = openPool(url, {
     ...KEEP_ALIVE,
     max: connections,
+    maxLifetimeSeconds: MAX_LIFETIME,
     connectionTimeoutMillis: TRANSACTION.maxWait,
     ...(statementTimeout && { query_timeout: statementTimeout }),
     pipeline: true,
