@@ -687,6 +687,10 @@ test.each([
   [400, 'max_tokens is too large: 100000. This model supports at most 16384 completion tokens', 'max_tokens:16384'],
   [400, 'Invalid max_tokens value, the valid range of max_tokens is [1, 8192]', 'max_tokens:8192'],
   [400, '`max_tokens` must be less than or equal to `32768`', 'max_tokens:32768'],
+  [400, 'max_tokens is too large for this model; maximum 8192', 'max_tokens:8192'],
+  [400, 'max_tokens (100000) cannot exceed 16384', 'max_tokens:16384'],
+  [400, 'max_output_tokens must be between 16 and 32000', 'max_tokens:32000'],
+  [422, "messages.0.role: Input should be 'user' or 'assistant'", 'system'],
   [400, 'max_tokens (100000) exceeds the maximum allowed 8192', 'max_tokens:8192'],
   [
     400,
@@ -769,6 +773,12 @@ test.each([
   const [message] = changePrompt(prompt, new Set([change]))
   const parts = (message?.content ?? []) as { type: string }[]
   expect(parts.map(({ type }) => type).join()).toBe(types)
+})
+
+test('tools stay where only several calls at once are refused, which the settings demand', () => {
+  const failure = { kind: 'unsupported', field: 'tools', detail: 'HTTP 400: Parallel tool calls are not supported' }
+  const asked = { ...NOTHING, prompt: [], tools: [offer('one')], settings: { parallelToolCalls: true } }
+  expect(changesFor(failure as ModelFailure, asked)).toEqual(['parallelToolCalls'])
 })
 
 test('a model with limits gets the latest files and the first tools with the plainest schemas', () => {

@@ -319,7 +319,7 @@ function certainKind(status: number, worded: FailureKind | undefined, text: stri
 
 /** Words that stand in the position of a field name in sentences without one. */
 const NO_FIELD =
-  /^(?:\W+|are|is|was|were|not|the|for|in|to|with|and|or|of|value|values|role|roles|parameter|field|argument|s)$/i
+  /^(?:\W+|\d+|are|is|was|were|not|the|for|in|to|with|and|or|of|value|values|role|roles|parameter|field|argument|s)$/i
 
 /** Returns the field, or else the part of the request, that a rejection names. */
 function namedField(message: string): string | null {

@@ -215,7 +215,7 @@ const SETTINGS: Readonly<Record<Exclude<keyof ModelSettings, 'providerOptions'>,
   stopSequences: /\b(?:stop|stop_?sequences)\b/i,
   seed: /\bseed\b/i,
   toolChoice: /\btool[_ ]?choice\b/i,
-  parallelToolCalls: /\b(?:disable_)?parallel_tool_(?:calls|use)\b/i,
+  parallelToolCalls: /\b(?:disable_)?parallel[_ ](?:tool|function)[_ ](?:calls?|calling|use)\b/i,
   // Last, because many other rejections mention the mode of thinking.
   reasoningEffort:
     /\b(?:reasoning_?effort|reasoning\.effort|reasoning|think(?:ing(?:_?config|_?level|_?budget)?)?|effort)\b/i,
@@ -288,7 +288,7 @@ export const RULES_OF_PARTS: readonly Rule[] = [
     of: ['hasFiles'],
     says: /image|vision|multimodal|picture|\bmedia(?:_|\b)|(?:\b|_)file|pdf|document(?!ation)|mime ?type|content.{0,40}(?:\bstr\b|string|text)|expected string.{0,40}content|untagged enum \w*content|\burl does not appear to be valid|图片|图像/i,
   },
-  { change: 'system', says: /\b(?:system|developer)\b|roles? must alternate/i },
+  { change: 'system', says: /\b(?:system|developer)\b|roles? must alternate|\bmessages\W{1,2}0\W{1,2}role\b/i },
   {
     change: 'schemas',
     of: ['hasRichSchemas'],
@@ -334,7 +334,9 @@ export const LAST_RULES: readonly Rule[] = [
   },
   { change: 'omit:thinking', of: ['isPackage', 'hasOptions'], says: /thinking/i },
   {
-    change: ({ detail, field }) => {
+    change: ({ detail, field, asked: { settings } }) => {
+      // The setting is left out instead.
+      if (settings.parallelToolCalls !== undefined && SETTINGS.parallelToolCalls.test(detail)) return []
       const isField = field === 'tools' && /parameter|argument|extra inputs/i.test(detail)
       const isRefused = isField || /support|enable|allow|available|capab|implement|endpoints|requires --/i.test(detail)
       if (!isRefused || !/tool|function/i.test(`${field} ${detail}`)) return []
@@ -355,6 +357,7 @@ const MOST_TOKENS: readonly RegExp[] = [
   /\d > (\d+)/,
   /(?:less than or equal to|<=|limit(?: of| is|ed to)?|up to|at most|maximum(?: value)? (?:of|is)|maximum allowed) ?[`'"(]?(\d+)/i,
   /\[\d+, ?(\d+)\]/,
+  /(?:(?:can|must) ?not exceed|between \d+ and|\bmax(?:imum)?:?) (\d+)/i,
 ]
 
 /** Returns the changes for a rejection of files: fewer, without those it is about, or none. */
