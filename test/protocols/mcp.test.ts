@@ -68,6 +68,18 @@ describe.each(ERAS)('the official client of %s', (era) => {
     expect(second.structuredContent).toMatchObject({ sessionId: session, result: 'Because.' })
   })
 
+  it('names the agent of a run by its name or its slug, with the same key as by its id', async () => {
+    model.script({ tokens: ['Once.'] })
+    await using client = await connect(era)
+    const run = (id: string) =>
+      client.callTool({ name: 'run_agent', arguments: { id, message: 'Hi', idempotencyKey: `named-${era}` } })
+    const first = await run('Ada')
+    expect(first.structuredContent).toMatchObject({ result: 'Once.' })
+    for (const id of ['ada', 'acme/ada', agent])
+      expect((await run(id)).structuredContent).toEqual(first.structuredContent)
+    expect(textOf(await run('nobody'))).toMatch(/^Agent not found\. Name an agent that you can run by its id/)
+  })
+
   it('gets an error with the remedy as the result of the tool', async () => {
     await using client = await connect(era)
     const unknown = await client.callTool({ name: 'get_agent', arguments: { id: 'nobody' } })

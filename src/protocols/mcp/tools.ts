@@ -13,6 +13,7 @@ import { nearest } from '../../lib/nearest.ts'
 import { asList } from '../../lib/unknown.ts'
 import { appRouter } from '../../router.ts'
 import type { Context, Meta } from '../../trpc.ts'
+import { findAgent } from '../shared/agents.ts'
 import { conversationOf, startRun } from '../shared/runs.ts'
 import { pick, toInputSchema, toOutputSchema } from './schemas.ts'
 
@@ -58,6 +59,8 @@ const WAITING = {
 const DEFAULT_LIMIT = 50
 const LIMIT = 'Maximum number of rows; fewer if they are long'
 
+const AGENT = 'The agent: its id, its name if only one has it, its slug, or <organization slug>/<agent slug>'
+
 const IDEMPOTENCY_KEY_SCHEMA = {
   type: 'string',
   minLength: 1,
@@ -96,6 +99,8 @@ function toTool(path: string, procedure: Described): Tool {
   const properties = inputSchema.properties as Record<string, object>
   if (properties.limit) properties.limit = { ...properties.limit, default: DEFAULT_LIMIT, description: LIMIT }
   if (takesKey) properties.idempotencyKey = IDEMPOTENCY_KEY_SCHEMA
+  const namesAgent = name === 'run_agent'
+  if (namesAgent) properties.id = { ...properties.id, description: AGENT }
   const needsOrganization = Object.hasOwn(full.properties as object, 'orgId')
   const call = callerOf(procedure, path)
   const summary = meta?.openapi?.summary ?? name
@@ -124,7 +129,9 @@ function toTool(path: string, procedure: Described): Tool {
       const { idempotencyKey, ...args } = method === 'PATCH' ? given : withoutEmpty(given, inputSchema)
       checkArguments(args, properties)
       const limit = properties.limit && { limit: DEFAULT_LIMIT }
-      const input = { ...limit, ...args, ...options, ...(needsOrganization && { orgId: actor.organizationId }) }
+      const named = namesAgent && typeof args.id === 'string' && (await findAgent(actor, context.deps, args.id))
+      const organization = needsOrganization && { orgId: actor.organizationId }
+      const input = { ...limit, ...args, ...options, ...organization, ...(named && { id: named.id }) }
       const idempotency = takesKey ? keyOf(idempotencyKey, pattern, input) : null
       return (await call({ ...context, idempotency }, async () => input)) as object
     },
