@@ -80,6 +80,25 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     await leave(page)
   })
 
+  it('can be read at a zoom of 400 %, as tasks can', async () => {
+    await request(server, 'POST', '/api/v1/tasks', { body: { title: 'Small' } })
+    const { page } = await visit(browser, owner, '/app/runs', { viewport: { width: 320, height: 256 } })
+    for (const [path, row] of [
+      ['/app/runs', page.getByRole('rowgroup').last().getByRole('row').first()],
+      ['/app/tasks', page.getByRole('article').filter({ hasText: 'Small' })],
+    ] as const) {
+      await page.goto(path)
+      await row.waitFor()
+      const isReached = await row.evaluate((element) => {
+        element.scrollIntoView({ block: 'nearest' })
+        const { left, top, height } = element.getBoundingClientRect()
+        return element.contains(document.elementFromPoint(left + 5, top + height / 2))
+      })
+      expect([path, isReached]).toEqual([path, true])
+    }
+    await leave(page)
+  })
+
   it('keep their filters in the URL, as the audit log does', async () => {
     const { page } = await visit(browser, owner, '/app/runs')
     await page.getByLabel('Status').selectOption({ label: 'Failed' })

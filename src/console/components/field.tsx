@@ -161,7 +161,7 @@ export const Check = ({
   <label className={cn('flex items-start gap-2', className)}>
     <input
       type="checkbox"
-      className="mt-0.5 size-4 accent-accent"
+      className="mt-0.5 size-4 shrink-0 accent-accent"
       checked={checked}
       onChange={({ target }) => onChange(target.checked)}
     />
@@ -231,7 +231,7 @@ export function Ticks({ label, help, options, value, onChange, empty, reading, f
             <label key={option.value} className="flex cursor-pointer items-start gap-2.5 px-3 py-2 hover:bg-hover">
               <input
                 type="checkbox"
-                className="mt-0.5 size-4 accent-accent"
+                className="mt-0.5 size-4 shrink-0 accent-accent"
                 checked={value.includes(option.value)}
                 onChange={({ target }) =>
                   onChange(target.checked ? [...value, option.value] : value.filter((each) => each !== option.value))

@@ -62,7 +62,7 @@ export function Runs() {
   const set = (changes: Partial<typeof search>) =>
     void navigate({ search: (before) => ({ ...before, ...changes }), replace: true })
   return (
-    <div className="flex h-full flex-col">
+    <div className="flex h-full flex-col overflow-y-auto">
       <header className="flex flex-wrap items-end gap-x-4 gap-y-2 px-4 pt-5 pb-3 sm:px-6">
         <div className="mr-auto">
           <h1 className="font-semibold text-xl">{t.title}</h1>
@@ -140,7 +140,7 @@ function Table({ rows, isOutdated, more }: TableProps) {
   }, [last, rows.length, more])
   return (
     <div
-      className="flex min-h-0 flex-1 flex-col border-line border-t"
+      className="flex min-h-48 flex-1 flex-col border-line border-t"
       role="table"
       aria-label={t.title}
       aria-rowcount={-1}

@@ -70,7 +70,7 @@ export function Board() {
   const focused = useRef<string | null>(null)
 
   return (
-    <div className="flex h-full flex-col">
+    <div className="flex h-full flex-col overflow-y-auto">
       <header className="flex flex-wrap items-center gap-2 px-4 pt-5 pb-3 sm:px-6">
         <h1 className="mr-auto font-semibold text-xl">{t.title}</h1>
         <SearchField list={t.title} className="w-40 max-w-full" {...searching.field} />
@@ -98,7 +98,7 @@ export function Board() {
           {t.new}
         </Button>
       </header>
-      <div className="flex min-h-0 flex-1 gap-3 overflow-x-auto px-4 pb-4 sm:px-6 print:grid print:grid-cols-2">
+      <div className="flex min-h-48 flex-1 gap-3 overflow-x-auto px-4 pb-4 sm:px-6 print:grid print:grid-cols-2">
         {STATUSES.map((status) => (
           <Column
             key={status}
