@@ -176,11 +176,15 @@ const THEIRS: { [Code in TRPC_ERROR_CODE_KEY]?: () => AppError } = {
   UNSUPPORTED_MEDIA_TYPE: () => unsupportedType(),
 }
 
-/** The outermost middleware: all failures of input, policy or service leave as AppError. */
+/**
+ * The outermost middleware: all failures of input, policy or service leave as AppError. A call without an input has an
+ * empty one, like a request without a body, so that the error names the first missing field.
+ */
 const errors = t.middleware(async ({ next, getRawInput }) => {
-  const result = await next()
+  const getInput = async () => (await getRawInput()) ?? {}
+  const result = await next({ getRawInput: getInput })
   if (result.ok) return result
-  const input = result.error.cause instanceof z.core.$ZodError ? await getRawInput() : undefined
+  const input = result.error.cause instanceof z.core.$ZodError ? await getInput() : undefined
   throw toTRPCError(fromTRPCError(result.error, input))
 })
 

@@ -104,7 +104,7 @@ const badInputs: [procedure: string, input: object, message: string][] = [
   ),
   ['executions.list', { status: 'done' }, STATUS],
   ['executions.list', { since: 'yesterday' }, invalid('since', 'ISO 8601 timestamp')],
-  ['executions.list', { count: 'yes' }, invalid('count', 'true')],
+  ['executions.list', { count: 'yes' }, invalid('count', 'true or false')],
   ['executions.events', { executionId: 'x', after: 'first' }, invalid('after', 'number')],
   ['executions.events', { executionId: 'x', after: '-1' }, invalid('after', 'at least 0')],
   ['agents.list', { search: 'a\0b' }, 'Invalid character in request: U+0000'],

@@ -76,6 +76,7 @@ const OF_FIELD: Record<string, Kind[]> = {
   mcpInstanceIds: ['mcp'],
   addMcps: ['mcp'],
   removeMcps: ['mcp'],
+  pluginIds: ['mcp'],
   mediaIds: ['media'],
   missionId: ['mission'],
   orgId: ['organization'],

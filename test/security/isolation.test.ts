@@ -735,6 +735,7 @@ const OPEN: Record<'agent' | 'skill', Record<string, number>> = {
     'agents.create.skillIds': 200,
     'agents.update.skillIds': 200,
     'spaces.create.addSkills': 200,
+    'spaces.create.skillIds': 200,
     'spaces.update.addSkills': 200,
   },
 }

@@ -175,6 +175,15 @@ describe('a tRPC call', () => {
       requestId: expect.stringMatching(/^\w{22}$/),
     })
   })
+
+  it('a tRPC call without an input names the first missing field', async () => {
+    const client = connect()
+    for (const nothing of [undefined, null] as never[]) {
+      expect((await failure(client.tasks.create.mutate(nothing))).message).toBe('Missing required field: title')
+      expect((await failure(client.agents.get.query(nothing))).message).toBe('Missing required field: id')
+      expect(await client.tasks.list.query(nothing)).toMatchObject({ success: true })
+    }
+  })
 })
 
 describe('a tRPC batch', () => {
