@@ -562,6 +562,17 @@ it('a tool without a description has its title', async () => {
   expect(descriptions).toEqual(['Do it', 'Or not'])
 })
 
+it('a tool that is for the page of its server alone is no tool of the model', async () => {
+  const ui = (...visibility: string[]) => ({ _meta: { ui: { resourceUri: 'ui://page', visibility } } })
+  otherwise = ({ message }, response) => {
+    if (message?.method !== 'tools/list') return false
+    const pages = [tool('poll', ui('app')), tool('save', { _meta: { 'openai/visibility': 'private' } })]
+    reply(response, message, { tools: [tool('show', ui()), ...pages, tool('both', ui('model', 'app'))] })
+    return true
+  }
+  expect(await using(async ({ tools }) => tools.map(({ name }) => name))).toEqual(['show', 'both'])
+})
+
 it('a server that sends a request each second does not send too many', () => {
   let now = 0
   const isTooMuch = createMeter(10_000, () => now)

@@ -197,14 +197,14 @@ function toTools(given: unknown) {
   return Object.entries(given).flatMap(([name, tool]) => toTool(isObject(tool) && { name, ...tool }))
 }
 
-/** Converts the description of a tool. Returns none for one without a name, or whose inputs are no object. */
+/** Converts the description of a tool. Returns none for one without a name, whose inputs are no object, or for pages. */
 function toTool(given: unknown) {
   if (!isObject(given)) return []
   // Nested, as models' APIs have it.
   const described = given.type === 'function' && isObject(given.function) ? given.function : given
   const { name, execution, annotations } = described
   const inputSchema = inputSchemaOf(described)
-  if (!isText(name) || !inputSchema) return []
+  if (!isText(name) || !inputSchema || isForPages(described)) return []
   const description = [described.description, described.title, isObject(annotations) && annotations.title].find(isText)
   return {
     name,
@@ -212,6 +212,16 @@ function toTool(given: unknown) {
     ...(isObject(execution) && execution.taskSupport === 'required' && { execution: { taskSupport: 'required' } }),
     inputSchema,
   }
+}
+
+/**
+ * Returns whether a tool is for the page of its server alone (MCP Apps, Apps SDK). Clients without such pages list it,
+ * too, and are to keep it from the model.
+ */
+function isForPages({ _meta }: Fields): boolean {
+  const { ui, 'openai/visibility': visibility } = asObject(_meta)
+  const readers = asList(asObject(ui).visibility)
+  return (readers.length > 0 && !readers.includes('model')) || visibility === 'private'
 }
 
 /**
