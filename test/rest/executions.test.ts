@@ -251,6 +251,16 @@ describe('POST /executions/{id}/cancel', () => {
     release()
   })
 
+  it("is not for the owner of another organization's agent, also as a member of the run's own", async () => {
+    const maker = await server.member({ organization: 'Makers', email: 'twofold@example.com' })
+    const here = await server.member({ organization: 'Acme', email: 'twofold@example.com' })
+    const { executionId, release } = await begin({}, ben, await create({ visibility: 'public' }, maker))
+    expectError(await cancel(executionId, maker), 404, NOT_FOUND)
+    expectError(await cancel(executionId, here), 403, FORBIDDEN)
+    expect((await get(executionId, ben)).status).toBe('running')
+    release()
+  })
+
   it('leaves one audit event with the canceller for each run', async () => {
     const { db } = server.service.deps
     const audited = async (ids: string[]) => {

@@ -173,6 +173,9 @@ test.each(APIS)('%s: only owners list and take over the things of a former membe
   expect((await on(api, 'agents.get', { id: agent }, boss)).status).toBe(404)
   expect((await on(api, 'organizations.takeOver', named, boss)).status).toBe(200)
   expect((await on(api, 'agents.get', { id: agent }, boss)).body.agent.userId).toBe(boss.userId)
+  expect(await db.chat.findMany({ where: { agentId: agent }, select: { ownerId: true } })).toEqual([
+    { ownerId: boss.userId },
+  ])
   // It runs within the scopes of the new owner's token, which has all.
   expect((await db.mission.findUniqueOrThrow({ where: { id: mission } })).scopes).toBeNull()
   for (const [procedure, id] of [

@@ -268,6 +268,10 @@ describe('A webhook', () => {
     const before = (await call('GET', `/webhooks/${other.id}`)).body
     expect(before.webhook.url).toBe(receiver.url + other.path)
     await call('PATCH', `/webhooks/${one.id}`, { description: 'Changed', url: `${receiver.url}/changed` })
+    // The present values are no change.
+    await call('PATCH', `/webhooks/${one.id}`, { description: 'Changed', enabled: true })
+    const where = { action: 'webhook.update', target: one.id }
+    expect(await server.service.deps.db.auditEvent.count({ where })).toBe(1)
     expect((await call('GET', `/webhooks/${other.id}`)).body).toEqual(before)
     expect((await call('DELETE', `/webhooks/${one.id}`)).status).toBe(200)
     expect((await call('GET', `/webhooks/${other.id}`)).body).toEqual(before)

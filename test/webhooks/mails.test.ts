@@ -23,6 +23,7 @@ const server = await use(
 const ann = await server.member({ organization: 'Acme', email: 'ann@example.com' })
 const bob = await server.member({ organization: 'Acme', email: 'bob@example.com', role: 'admin' })
 const carl = await server.member({ organization: 'Acme', email: 'carl@example.com' })
+const dora = await server.member({ organization: 'Acme', email: 'dora@example.com', role: 'admin' })
 
 const call = async (method: string, path: string, { token }: Member, body?: object) =>
   (await request(server, method, `/api/v1${path}`, { token, ...(body && { body }) })).body
@@ -39,15 +40,17 @@ it('members who want it get mail of approvals that they can decide, and of faile
     missions: false,
   })
   // A member who is no admin gets none of other members' approvals and missions.
-  for (const who of [bob, carl])
+  for (const who of [bob, carl, dora])
     await call('PATCH', '/profile', who, { notifications: { approvals: true, missions: true } })
   model.fallback = () => ({ toolCalls: [{ id: 'call', name: 'echo', input: { text: 'A secret input' } }] })
   const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
   const asking = { name: 'Asker', systemPrompt: 'x', mcpInstanceIds: [mcpId] }
   const { id } = await call('POST', '/agents', ann, asking)
   await call('POST', `/agents/${id}/execute`, ann, { message: 'Hello', background: true })
-  await expect.poll(() => receiversOf('Asker waits for your approval')).toEqual(['ann@example.com', 'bob@example.com'])
-  await call('PATCH', '/profile', ann, { notifications: { approvals: false } })
+  const receivers = ['ann@example.com', 'bob@example.com', 'dora@example.com']
+  await expect.poll(() => receiversOf('Asker waits for your approval')).toEqual(receivers)
+  for (const who of [ann, dora])
+    await call('PATCH', '/profile', who, { notifications: { approvals: false, missions: false } })
   // A run of bob's concerns no other member.
   model.fallback = { error: { status: 400 } }
   const { id: agentId } = await call('POST', '/agents', bob, { name: 'Broken', systemPrompt: 'x' })
