@@ -77,6 +77,27 @@ describe('the reason in an error body', () => {
     }
   })
 
+  it.each<[string, unknown]>([
+    [
+      'Zod, as a text (LM Studio)',
+      JSON.stringify([{ code: 'x', path: ['tools', 2, 'x'], message: 'Required' }], null, 2),
+    ],
+    ['Zod, in a list', { issues: [{ path: ['tools', 2, 'x'], message: 'Required' }], message: 'Error' }],
+    [
+      'Zod, of alternatives',
+      [{ path: ['tools', 2, 'x'], message: 'Invalid input', errors: [[{ path: [], message: 'Required' }]] }],
+    ],
+    ['Ajv', [{ instancePath: '/tools/2/x', keyword: 'required', message: 'Required' }]],
+  ])('the reason in an error body of %s names the place', (_, error) => {
+    const { detail, field } = failureOf(answered(400, { error }))
+    expect([detail, field]).toEqual(['HTTP 400: tools.2.x: Required', 'tools.2.x'])
+  })
+
+  it('the path of a request in an error body is no place in its body', () => {
+    const body = { status: 404, error: 'Not Found', path: '/v1/chat/completions' }
+    expect(failureOf(answered(404, body))).toMatchObject({ detail: 'HTTP 404: Not Found', field: null })
+  })
+
   it('the reason in an error body of a gateway is that of the named provider behind it', () => {
     const metadata = { raw: JSON.stringify({ error: { message: reason } }), provider_name: 'Mistral' }
     const failure = failureOf(answered(400, { error: { message: 'Provider returned error', code: 400, metadata } }))

@@ -127,6 +127,8 @@ const INNER_KEYS = [
   'error',
   'Error',
   'errors',
+  'issues',
+  'unionErrors',
   'detail',
   'details',
   'error_details',
@@ -147,9 +149,18 @@ function readFields(fields: Fields, depth: number): ErrorBody {
   const sentence = MESSAGE_KEYS.map((key) => readInner(fields[key], depth)).find(({ message }) => message) ?? {}
   const message = pickMessage(sentence.message, inner, fields)
   const facts: ErrorBody = Object.assign({}, ...inner.toReversed(), sentence, own)
-  // FastAPI states the location separately; without it the message is only "Extra inputs are not permitted".
-  const place = Array.isArray(fields.loc) && own.field ? `${own.field}: ` : ''
-  return message ? { ...facts, message: place + message } : facts
+  // Validators state the location separately; without it the message is only "Extra inputs are not permitted".
+  const place = placeOf(fields)
+  return message ? { ...facts, message: place ? `${place}: ${message}` : message } : facts
+}
+
+/** Returns the place of a problem in the request, as FastAPI (`loc`), Zod (`path`) and Ajv (`instancePath`) state it. */
+function placeOf({ loc, path, instancePath }: Fields): string {
+  const steps = [loc, path, asText(instancePath).split('/').filter(Boolean)].find(Array.isArray) ?? []
+  return steps
+    .filter((step) => step !== 'body' && ['string', 'number'].includes(typeof step))
+    .join('.')
+    .slice(0, 200)
 }
 
 /** Reads the problems of each field as Zod formats them (Venice): `{_errors: […], temperature: {_errors: […]}}`. */
@@ -189,7 +200,7 @@ function readUpstream({ metadata }: Fields, depth: number): ErrorBody {
 
 /** Generic messages of gateways, for which the upstream message is used. */
 const GENERIC =
-  /^(?:provider returned error|bad request|error|internal server error|upstream error|unknown error|invalid request(?: parameters)?|param(?:eter)? incorrect|received error from \S+)\.?$/i
+  /^(?:provider returned error|bad request|error|internal server error|upstream error|unknown error|invalid (?:input|request(?: parameters)?)|param(?:eter)? incorrect|received error from \S+)\.?$/i
 
 /** Returns the most specific message: that of the object, otherwise that of an inner error. */
 function pickMessage(sentence: string | undefined, inner: readonly ErrorBody[], { title, reason, error_type }: Fields) {
@@ -203,10 +214,8 @@ const DELAYS = ['retryDelay', 'retry_after', 'retryAfter', 'retryAfterSeconds', 
 
 /** Reads the facts that an object states itself, rather than an object inside it. */
 function readOwn(fields: Fields): ErrorBody {
-  const { param, loc } = fields
-  const field =
-    (isSentence(param) ? '' : asText(param)) ||
-    (Array.isArray(loc) ? loc.filter((step) => step !== 'body').join('.') : '')
+  const { param } = fields
+  const field = (isSentence(param) ? '' : asText(param)) || placeOf(fields)
   const code = ['code', 'error_code', 'status', 'type', 'error_type', '__type', 'name']
     .map((key) => codeOf(fields[key]))
     .find(Boolean)
