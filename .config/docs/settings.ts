@@ -236,7 +236,7 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
     },
     SEARCH_API_KEY: { text: 'Key of the search provider. Required for `brave` and `tavily`.', fallback: 'none' },
     SEARCH_URL: {
-      text: 'Address of the SearXNG server, with `format=json` enabled there; or of a gateway to another provider.',
+      text: 'Address of the SearXNG server, with `json` in its `search.formats`; or of a gateway to another provider.',
       fallback: "the provider's",
     },
   },

@@ -46,7 +46,7 @@ const webSearch = defineTool(
 
 /** Creates the tools that reach the web, and the clock (contract-2.md section 2.11). */
 export function webTools(deps: Deps, user: ToolUser, hasForeignSkills: () => boolean): Tool[] {
-  const { settings, clock } = deps
+  const { settings, clock, log } = deps
   return [
     currentTime(async ({ timezone = 'UTC' }) => describeTime(clock.now(), timezone)),
     webFetch(async ({ url, headers = {}, offset }, { signal }) => {
@@ -60,7 +60,13 @@ export function webTools(deps: Deps, user: ToolUser, hasForeignSkills: () => boo
           webSearch(async ({ query, count }, { signal }) => {
             await user.actor()
             const { searchWeb } = await import('./search.ts')
-            return { results: await searchWeb(settings, query, count, signal) }
+            const results = await searchWeb(settings, query, count, signal).catch((error: unknown) => {
+              if (error instanceof AppError) {
+                log.warn({ executionId: user.row.id, reason: error.message }, 'a web search failed')
+              }
+              throw error
+            })
+            return { results }
           }),
         ]
       : []),

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { availableParallelism } from 'node:os'
 import type { Worker } from 'node:worker_threads'
 import { gzipSync } from 'node:zlib'
-import { afterAll, beforeAll, describe, expect, it, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, test, vi } from 'vitest'
 import type { Deps } from '../../src/deps.ts'
 import type { ToolUser } from '../../src/executions/engine/run/tools.ts'
 import { isPublicAddress } from '../../src/lib/net/addresses.ts'
@@ -13,6 +13,7 @@ import { fetchPage } from '../../src/web/page.ts'
 import { searchWeb } from '../../src/web/search.ts'
 import { webTools } from '../../src/web/tools.ts'
 import { FORBIDDEN_HOSTS } from '../support/forbidden-hosts.ts'
+import { freePort } from '../support/free-port.ts'
 import { callTool } from './lab.ts'
 
 // The tools that reach the web (contract-2.md section 2.11).
@@ -279,45 +280,111 @@ describe('web_search', () => {
   const row = { title: 'T', url: 'https://example.com/' }
 
   test.each([
-    ['brave', '/brave', { web: { results: [{ ...row, description: 'a <strong>b</strong>' }] } }],
-    ['tavily', '/tavily', { results: [{ ...row, content: 'a b', score: 1 }] }],
+    ['brave', '/brave', { web: { results: [{ ...row, description: 'Men&#x27;s <strong>a</strong> &amp; b' }] } }],
+    ['tavily', '/tavily', { results: [{ ...row, content: "Men's a & b", score: 1 }] }],
     [
       'searxng',
       '/search',
       {
         results: [
-          { ...row, content: 'a b' },
           { title: 'bad', url: 'x' },
+          { ...row, content: "Men's a & b" },
         ],
       },
     ],
   ])('asks %s in its form', async (provider, path, answer) => {
     pages.set(path, (response) => response.end(JSON.stringify(answer)))
-    const base = provider === 'searxng' ? '' : path
-    const results = await searchWeb(searching(provider, base), 'a & b', 3, signal)
-    expect(results).toEqual([{ ...row, text: 'a b' }])
+    const base = provider === 'searxng' ? '/?language=de' : path
+    const results = await searchWeb(searching(provider, base), 'a & b', 1, signal)
+    expect(results).toEqual([{ ...row, text: "Men's a & b" }])
     const { method, url, headers, body } = requests.at(-1)!
     const expected = {
-      brave: ['GET', '/brave?q=a+%26+b&count=3', ''],
-      tavily: ['POST', '/tavily', '{"query":"a & b","max_results":3}'],
-      searxng: ['GET', '/search?q=a+%26+b&format=json', ''],
+      brave: ['GET', '/brave?q=a+%26+b&count=1', ''],
+      tavily: ['POST', '/tavily', '{"query":"a & b","max_results":1}'],
+      searxng: ['GET', '/search?language=de&q=a+%26+b&format=json', ''],
     }[provider]
     expect([method, url, body]).toEqual(expected)
     expect(headers[provider === 'brave' ? 'x-subscription-token' : 'authorization']).toContain('key-s')
   })
 
-  test('reports the failure of the provider, without its key', async () => {
-    pages.set('/bad', (response) => response.writeHead(401).end('key-s'))
-    await expect(searchWeb(searching('brave', '/bad'), 'x', 1, signal)).rejects.toThrow('HTTP 401')
-    pages.set('/away', (response) => response.writeHead(307, { location: '/taken' }).end())
-    await expect(searchWeb(searching('brave', '/away'), 'x', 1, signal)).rejects.toThrow('HTTP 307')
-    expect(requests.some(({ url }) => url === '/taken')).toBe(false)
-    pages.set('/html', (response) => response.end('<html>'))
-    await expect(searchWeb(searching('tavily', '/html'), 'x', 1, signal)).rejects.toThrow('JSON')
-    pages.set('/large', (response) => response.end(JSON.stringify({ text: 'x'.repeat(3 * 1024 * 1024) })))
-    await expect(searchWeb(searching('tavily', '/large'), 'x', 1, signal)).rejects.toThrow('too large')
-    const away = { ...searching('tavily', ''), SEARCH_URL: 'http://127.0.0.1:1/' }
-    await expect(searchWeb(away, 'x', 1, signal)).rejects.toThrow('could not be reached')
+  test('keeps tags in the texts of providers that answer with plain text', async () => {
+    const text = 'Use <div> & <p>, not &lt;'
+    pages.set('/plain', (response) => response.end(JSON.stringify({ results: [{ ...row, content: text }] })))
+    expect(await searchWeb(searching('tavily', '/plain'), 'x', 1, signal)).toEqual([{ ...row, text }])
+  })
+
+  test('sends Brave no more words than it takes', async () => {
+    pages.set('/words', (response) => response.end('{"type":"search"}'))
+    expect(await searchWeb(searching('brave', '/words'), 'a '.repeat(60), 1, signal)).toEqual([])
+    expect(new URL(requests.at(-1)!.url, origin).searchParams.get('q')).toBe('a '.repeat(50).trim())
+  })
+
+  test('waits for a limit of requests that is over soon', async () => {
+    let left = 2
+    pages.set('/busy', (response) => {
+      if (left--) response.writeHead(429, { 'retry-after': '0.1' }).end('{"error":{"code":"RATE_LIMITED"}}')
+      else response.end(JSON.stringify({ web: { results: [{ ...row, description: 'a' }] } }))
+    })
+    expect(await searchWeb(searching('brave', '/busy'), 'x', 1, signal)).toEqual([{ ...row, text: 'a' }])
+  })
+
+  const brave = (status: number, detail: string, code: string) =>
+    JSON.stringify({ type: 'ErrorResponse', error: { id: '1', status, detail, code, meta: { plan: 'Free' } } })
+  const tavily = (error: string) => JSON.stringify({ detail: { error } })
+  const ofMonth = { 'x-ratelimit-remaining': '1, 0', 'x-ratelimit-reset': '1, 1419704' }
+  const moved = { location: 'https://search.example/search?q=x' }
+
+  test.each([
+    ['brave', 422, brave(422, 'Invalid token', 'SUBSCRIPTION_TOKEN_INVALID'), {}, /: Invalid token\. .*SEARCH_API_KEY/],
+    ['brave', 429, brave(429, 'Limit exceeded', 'QUOTA_LIMITED'), ofMonth, /: Limit exceeded\. The quota is used up/],
+    ['brave', 429, '', { 'retry-after': '40' }, /limit of requests is reached: try again in \d\d s/],
+    [
+      'tavily',
+      401,
+      tavily('Unauthorized: invalid key-s.'),
+      {},
+      /HTTP 401: Unauthorized: invalid \*\*\*\. .*SEARCH_API_KEY/,
+    ],
+    [
+      'tavily',
+      432,
+      tavily('This request exceeds your plan'),
+      {},
+      /HTTP 432: This request exceeds your plan\. The quota/,
+    ],
+    ['tavily', 400, tavily('Query is invalid.'), {}, /HTTP 400: Query is invalid$/],
+    ['searxng', 403, '<!doctype html><title>403 Forbidden</title>', {}, /HTTP 403\. .*allow json in search\.formats/],
+    ['searxng', 404, 'not found', {}, /HTTP 404\. The operator must correct SEARCH_URL/],
+    ['searxng', 301, '', moved, /set SEARCH_URL to .* at https:\/\/search\.example$/],
+    ['searxng', 200, '<html>', {}, /did not answer with JSON\. The operator must correct SEARCH_URL/],
+    ['searxng', 200, '{"ok":true}', {}, /did not answer with results\. The operator must correct SEARCH_URL/],
+    [
+      'searxng',
+      200,
+      '{"results":[],"unresponsive_engines":[["duckduckgo","CAPTCHA"],["brave","too many requests"]]}',
+      {},
+      /its search engines failed \(duckduckgo: CAPTCHA, brave: too many requests\)/,
+    ],
+    ['tavily', 200, JSON.stringify({ text: 'x'.repeat(3 * 1024 * 1024) }), {}, /too large/],
+  ])(
+    'says what the operator has to do after an answer of %s with %i',
+    async (provider, status, body, headers, text) => {
+      const base = `/refusal-${++count}`
+      const path = provider === 'searxng' ? `${base}/search` : base
+      pages.set(path, (response) => response.writeHead(status, headers).end(body))
+      await expect(searchWeb(searching(provider, base), 'x', 1, signal)).rejects.toThrow(text)
+      expect(requests.filter(({ url }) => url.startsWith(path))).toHaveLength(1)
+    },
+  )
+
+  test('logs a failure once, without the query and the key', async () => {
+    const away = { ...searching('tavily', ''), SEARCH_URL: `http://127.0.0.1:${await freePort()}/` }
+    const warn = vi.fn()
+    const searcher = { row: { id: 'exe_1' }, actor: async () => ({}) } as unknown as ToolUser
+    const tools = webTools({ settings: away, log: { warn } } as unknown as Deps, searcher, () => false)
+    await expect(callTool(tools, 'web_search', { query: 'secret plan' })).rejects.toThrow('(ECONNREFUSED)')
+    const reason = expect.stringMatching(/could not be reached.*SEARCH_URL/)
+    expect(warn.mock.calls).toEqual([[{ executionId: 'exe_1', reason }, 'a web search failed']])
   })
 
   test('exists when a provider is configured, which needs its key or address', () => {
