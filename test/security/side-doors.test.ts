@@ -177,6 +177,7 @@ test('tRPC takes a boolean where a list is to be counted, and REST the word', as
     expect((await on('tRPC', list, { count: true }, ann)).body.total).toEqual(expect.any(Number))
     expect((await on('tRPC', list, { count: false }, ann)).body.total).toBeUndefined()
     expect((await on('REST', list, { count: 'true' }, ann)).body.total).toEqual(expect.any(Number))
-    expect(await statusOf(on('REST', list, { count: 'false' }, ann))).toBe(400)
+    expect((await on('REST', list, { count: 'false' }, ann)).body.total).toBeUndefined()
+    expect(await statusOf(on('REST', list, { count: 'no' }, ann))).toBe(400)
   }
 })
