@@ -648,7 +648,7 @@ describe('a missing or invalid value gives a 400 that names it', () => {
       { status },
     ]),
     ['chats.list', invalid('mission', 'true or false'), { mission: 'yes' }],
-    ['chats.list', invalid('count', 'true'), { count: 'yes' }],
+    ['chats.list', invalid('count', 'true or false'), { count: 'yes' }],
     ['chats.list', invalid('limit', 'at most 1000'), { limit: '1001' }],
     ['chats.messages', invalid('limit', 'at least 1'), { limit: '0' }],
     ...['x', btoa('1.2.3'), btoa("1.a' OR 1")].map((cursor): [string, string, Fields] => [
