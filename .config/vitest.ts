@@ -70,7 +70,7 @@ const ON_POSTGRESQL = [
   'test/rest/{agents,attachments,changes,chats,executions,missions}.test.ts',
   'test/people/{ended-sessions,invitations,service-accounts,sessions,sign-in-provider}.test.ts',
   'test/rest/{audit-retention,limits,organizations}.test.ts',
-  'test/rest/{pages,queries,spaces,tasks,usage,visibility}.test.ts',
+  'test/rest/{pages,queries,spaces,task-runs,tasks,usage,visibility}.test.ts',
   'test/security/{isolation,revocation}.test.ts',
   'test/protocols/mcp-servers.test.ts',
   'test/mcps/operator.test.ts',

@@ -1,4 +1,3 @@
-import { DriverAdapterError } from '@prisma/driver-adapter-utils'
 import { beforeAll, describe, expect, it } from 'vitest'
 import type { Db, Tx } from '../../src/db/client.ts'
 import { overrideMembers } from '../../src/db/override-members.ts'
@@ -6,65 +5,42 @@ import { newId } from '../../src/lib/id.ts'
 import { newToken } from '../../src/lib/token.ts'
 import { claim as claimTask, create as createTask, update as updateTask } from '../../src/tasks/service.ts'
 import { graphql } from '../graphql/support.ts'
-import { APIS, apis, callerAt, expectError, invalid, missing, ok, onEachApi, procedures } from '../support/api.ts'
+import { APIS, apis, expectError, invalid, missing, ok, onEachApi, procedures } from '../support/api.ts'
 import { createFolder } from '../support/folder.ts'
-import { misfit } from '../support/model-replies.ts'
 import { startModelServer } from '../support/model-server.ts'
 import { planOf } from '../support/plan.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { spawnServer } from '../support/process.ts'
 import { type Answer, credentialsOf, request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
-import { overtaken, together } from '../support/together.ts'
-import { use } from '../support/use.ts'
+import { ASSIGNEE, type Body, STATUSES, type Status, startTaskLab, TRANSITION } from './task-lab.ts'
 
-let now = Date.parse('2026-01-01T00:00:00Z')
-const clock = { now: () => new Date(now) }
+const {
+  clock,
+  model,
+  server,
+  ann,
+  ben,
+  eve,
+  call,
+  create,
+  createIn,
+  get,
+  patch,
+  patched,
+  createAgent,
+  createSpace,
+  atOnce,
+  audits,
+} = await startTaskLab()
 
-const model = await use(startModelServer())
-const server = await use(startServer({ OPENAI_BASE_URL: model.baseUrl }, { clock }))
-const { ann, ben, eve } = await server.people('ann', 'ben', 'eve')
-
-type Body = Record<string, any>
-type Options = { token?: string; key?: string }
-const call = callerAt(server, ann)
-const create = async (fields: Body = {}, who = ann) =>
-  (await ok(call('POST', '/tasks', { title: 'Count the engines', ...fields }, who))).task
-const get = async (id: string, who = ann) => (await ok(call('GET', `/tasks/${id}`, undefined, who))).task
-/** Resolves with the task once its run is accepted. */
-const begun = async (id: string) => {
-  await expect.poll(() => get(id)).toMatchObject({ status: 'in_progress' })
-  return get(id)
-}
-const patch = (id: string, fields: Body, who = ann) => call('PATCH', `/tasks/${id}`, fields, who)
-const patched = async (id: string, fields: Body, who = ann) => (await ok(patch(id, fields, who))).task
-const createAgent = async (fields: Body = {}, who = ann): Promise<string> =>
-  (await ok(call('POST', '/agents', { name: 'Ada', systemPrompt: 'You are Ada.', ...fields }, who))).id
 const archivedAgent = async () => {
   const id = await createAgent()
   await ok(call('DELETE', `/agents/${id}`))
   return id
 }
-
-/** A space, private to its owner by default. */
-const createSpace = async ({ organizationId, userId: ownerId }: Member, fields: object = {}): Promise<string> => {
-  const { db } = server.service.deps
-  const data = { id: newId(), organizationId, ownerId, name: 'S', createdAt: clock.now(), updatedAt: clock.now() }
-  return (await db.space.create({ data: { ...data, visibility: 'private', ...fields } })).id
-}
 const defaultSpace = async ({ organizationId }: Member) =>
   (await server.service.deps.db.space.findFirstOrThrow({ where: { organizationId, isDefault: true } })).id
-
-/** Each reads the task before any of them writes it. */
-const atOnce = async (calls: readonly (() => Promise<Answer>)[]) => {
-  for (const who of [ann, ben]) await ok(call('GET', '/tasks?limit=1', undefined, who))
-  return together(server, 'Task', calls)
-}
-
-const audits = (target: string) => server.service.deps.db.auditEvent.count({ where: { target } })
-
-const STATUSES = ['pending', 'in_progress', 'completed', 'cancelled'] as const
-type Status = (typeof STATUSES)[number]
 
 /** The allowed moves (service description, "Task status"). */
 const NEXT: Record<Status, readonly Status[]> = {
@@ -74,25 +50,15 @@ const NEXT: Record<Status, readonly Status[]> = {
   cancelled: [],
 }
 
-/** Creates a task and brings it into this status. */
-const createIn = async (status: Status, fields: Body = {}) => {
-  const task = await create(fields)
-  if (status === 'pending') return task
-  if (status !== 'cancelled') await patched(task.id, { status: 'in_progress' })
-  return status === 'in_progress' ? get(task.id) : patched(task.id, { status })
-}
-
-const TRANSITION = (from: Status, to: Status) => `Invalid status transition: ${from} to ${to}`
-const ASSIGNEE = 'Invalid assignTo. Must be an agent or user id of this organization'
 const STATUS = 'Invalid status. Must be: pending, in_progress, completed, cancelled'
 const PRIORITY = 'Invalid priority. Must be: low, medium, high, urgent'
 
 describe('POST /tasks', () => {
   it('answers the new task, with the given fields and defaults for the rest', async () => {
     const body = await ok(call('POST', '/tasks', { title: ' Count\n' }))
-    const at = new Date(now).toISOString()
+    const at = clock.now().toISOString()
     const task = {
-      id: expect.stringMatching(new RegExp(`^task-${now}-\\w{22}$`)),
+      id: expect.stringMatching(new RegExp(`^task-${clock.now().getTime()}-\\w{22}$`)),
       title: ' Count\n',
       description: '',
       status: 'pending',
@@ -158,7 +124,7 @@ describe('a read-only field', () => {
     const { task } = (await apis[api](server, 'tasks.create', input, ann)).body
     expect(JSON.stringify(task)).not.toMatch(/theirs|2001|nested/)
     expect(task).toMatchObject({ status: 'pending', completedAt: null, organizationId: ann.organizationId })
-    now += 1000
+    clock.advance(1000)
     expect((await apis[api](server, 'tasks.update', { ...theirs, id: task.id }, ann)).body.task).toEqual(task)
     expect(await get(task.id)).toEqual(task)
   })
@@ -207,7 +173,7 @@ describe('a missing or invalid value gives a 400 that names it', () => {
       STATUS,
     ]),
     ...['', 'none', 'LOW'].map((priority): [string, Body, string] => ['tasks.list', { priority }, PRIORITY]),
-    ['tasks.list', { count: 'yes' }, invalid('count', 'true')],
+    ['tasks.list', { count: 'yes' }, invalid('count', 'true or false')],
     ['tasks.list', { limit: '0' }, invalid('limit', 'at least 1')],
     ['tasks.list', { limit: '1001' }, invalid('limit', 'at most 1000')],
     ['tasks.list', { cursor: 'x' }, invalid('cursor', 'a nextCursor of this list')],
@@ -332,9 +298,9 @@ describe('PATCH /tasks/{id}', () => {
     const changes = { title: 'T', description: 'E', priority: 'low', assignedTo: ben.userId, status: 'in_progress' }
     for (const [field, value] of Object.entries(changes)) {
       const before = await get(id)
-      now += 1000
+      clock.advance(1000)
       const after = await patched(id, { [field]: value })
-      expect(after).toEqual({ ...before, [field]: value, updatedAt: new Date(now).toISOString() })
+      expect(after).toEqual({ ...before, [field]: value, updatedAt: clock.now().toISOString() })
       expect(await get(id)).toEqual(after)
     }
     expect(await patched(id, { description: null })).toMatchObject({ description: '' })
@@ -362,7 +328,7 @@ describe('PATCH /tasks/{id}', () => {
     { unknown: 1 },
   ])('changes nothing without a field to change: %j', async (fields) => {
     const task = await create()
-    now += 1000
+    clock.advance(1000)
     expect(await patched(task.id, fields)).toEqual(task)
     expect(await get(task.id)).toEqual(task)
     expect(await audits(task.id)).toBe(1)
@@ -375,12 +341,12 @@ describe('the status', () => {
   it.each(onEachApi(pairs))('%s: moves from %s to %s as in the state table', async (api, from, to) => {
     const before = await createIn(from)
     const events = await audits(before.id)
-    now += 1000
+    clock.advance(1000)
     const answer = await apis[api](server, 'tasks.update', { id: before.id, status: to }, ann)
     const allowed = NEXT[from].includes(to)
     if (allowed || from === to) expect(answer.status).toBe(200)
     else expectError(answer, 400, TRANSITION(from, to))
-    const at = new Date(now).toISOString()
+    const at = clock.now().toISOString()
     const completedAt = to === 'completed' ? at : null
     expect(await get(before.id)).toEqual(allowed ? { ...before, status: to, updatedAt: at, completedAt } : before)
     expect(await audits(before.id)).toBe(allowed ? events + 1 : events)
@@ -422,7 +388,7 @@ describe('GET /tasks', () => {
     spaceId = await createSpace(leo)
     await create({ title: 'Of others' })
     for (let index = 0; index < 30; index++) {
-      now += 1000
+      clock.advance(1000)
       const priority = ['low', 'medium', 'high', 'urgent'][index % 4]
       const assignTo = [agentId, lea.userId, leo.userId, null, null][index % 5]
       const where = index % 3 === 0 && { spaceId }
@@ -521,9 +487,9 @@ describe('GET /tasks', () => {
         seen.push(...body.tasks.map(({ id }: { id: string }) => id))
         cursor = body.nextCursor
         // New rows at the front move nothing.
-        now += 1000
+        clock.advance(1000)
         await create({ priority: 'high' }, who)
-        now -= 1000
+        clock.advance(-1000)
       } while (cursor)
       const ids = made.map(({ id }) => id)
       expect(seen).toEqual(ids.toSorted().toReversed())
@@ -549,9 +515,9 @@ describe('GET /tasks', () => {
 describe('POST /tasks/{id}/claim', () => {
   it.each(APIS)('gives the caller an unassigned task (%s)', async (api) => {
     const task = await create()
-    now += 1000
+    clock.advance(1000)
     const { body } = await apis[api](server, 'tasks.claim', { id: task.id }, ben)
-    const claimed = { ...task, assignedTo: ben.userId, updatedAt: new Date(now).toISOString() }
+    const claimed = { ...task, assignedTo: ben.userId, updatedAt: clock.now().toISOString() }
     expect(body.task).toEqual(claimed)
     expect(await get(task.id)).toEqual(claimed)
     expect(await audits(task.id)).toBe(2)
@@ -627,462 +593,6 @@ describe('POST /tasks/{id}/claim', () => {
   })
 })
 
-describe('POST /tasks/{id}/execute', () => {
-  let agentId: string
-  beforeAll(async () => {
-    agentId = await createAgent()
-  })
-  const execute = (id: string, body?: Body, options?: Options) => call('POST', `/tasks/${id}/execute`, body, options)
-  const execution = async (id: string) => (await ok(call('GET', `/executions/${id}`))).execution
-  const ended = async (id: string) => {
-    const { db, engine } = server.service.deps
-    const row = await db.execution.findUniqueOrThrow({ where: { id } })
-    return engine.ended(row, new AbortController().signal)
-  }
-
-  /** A task whose run has emitted a word and waits for its release, and the requests to the model. */
-  async function running(fields: Body = {}) {
-    const { promise, resolve: finish } = Promise.withResolvers<void>()
-    model.script({ tokens: ['Half ', promise, 'done.'] })
-    const asked = model.request(model.requests.length)
-    const task = await create({ assignTo: agentId, ...fields })
-    const { executionId } = await ok(execute(task.id, { background: true }))
-    return { id: task.id, executionId, finish, asked: await asked }
-  }
-
-  it.each(APIS)('runs the agent on title and description, and completes the task with the result (%s)', async (api) => {
-    const { promise, resolve } = Promise.withResolvers<void>()
-    model.script({ tokens: ['Four ', promise, 'engines.'] })
-    const asked = model.request(model.requests.length)
-    const task = await create({ description: 'All\nof them', assignTo: agentId })
-    const answer = apis[api](server, 'tasks.execute', { id: task.id }, ben)
-    const { messages } = (await asked).body
-    expect(messages.at(-1)).toMatchObject({ role: 'user', content: 'Count the engines\n\nAll\nof them' })
-    const meanwhile = await begun(task.id)
-    expect(meanwhile).toEqual({ ...task, status: 'in_progress', executionId: meanwhile.executionId })
-    now += 1000
-    resolve()
-
-    const { body } = await answer
-    const { executionId } = meanwhile
-    const at = new Date(now).toISOString()
-    const result = 'Four engines.'
-    const done = {
-      ...meanwhile,
-      status: 'completed',
-      result,
-      completedAt: at,
-      updatedAt: at,
-      lastExecutionId: executionId,
-    }
-    const { chatId, sessionId } = body
-    const ended = { status: 'completed', result, warnings: [], stopReason: 'end_turn' }
-    expect(body).toEqual({ success: true, executionId, chatId, sessionId, ...ended, task: done })
-    expect(await get(task.id)).toEqual(done)
-    expect(await execution(executionId)).toMatchObject({
-      taskId: task.id,
-      agentId,
-      chatId,
-      sessionId,
-      userId: ben.userId,
-    })
-    const { executions } = await ok(call('GET', `/executions?taskId=${task.id}`))
-    expect(executions.map(({ id }: Body) => id)).toEqual([executionId])
-  })
-
-  it('runs in the space of the task', async () => {
-    const spaceId = await createSpace(ann)
-    const { id } = await create({ assignTo: agentId, spaceId })
-    const { executionId } = await ok(execute(id))
-    expect((await execution(executionId)).spaceId).toBe(spaceId)
-  })
-
-  it('answers at once for background: true', async () => {
-    const { id, executionId, finish } = await running()
-    expect(await get(id)).toMatchObject({ status: 'in_progress', executionId, result: null })
-    finish()
-    await ended(executionId)
-    expect(await get(id)).toMatchObject({ status: 'completed', executionId, result: 'Half done.' })
-  })
-
-  it('returns the task to pending if the run fails, so that it can run again', async () => {
-    const { id } = await create({ assignTo: agentId })
-    model.script({ tokens: ['Half'], end: 'drop' })
-    expectError(await execute(id), 500, 'Chat execution failed')
-    const back = await get(id)
-    expect(back).toMatchObject({ status: 'pending', result: null, completedAt: null, assignedTo: agentId })
-    expect((await execution(back.executionId)).status).toBe('failed')
-    const { task } = await ok(execute(id))
-    expect(task.status).toBe('completed')
-    expect(task.executionId).not.toBe(back.executionId)
-  })
-
-  it('returns the task to pending if the answer is incomplete, with the reason', async () => {
-    const { id } = await create({ assignTo: agentId })
-    model.script({ tokens: ['Half'], end: 'cut' })
-    const { task, executionId } = await ok(execute(id))
-    const lastError = 'The answer is incomplete: it ended with max_tokens'
-    expect(task).toMatchObject({ status: 'pending', result: null, lastError, lastExecutionId: executionId })
-  })
-
-  it('shows the error of its run only to callers who can read the run', async () => {
-    const { id } = await create({ assignTo: agentId })
-    model.script({ tokens: ['Half'], end: 'cut' })
-    const { executionId, task } = await ok(execute(id))
-    expect(task.lastError).toEqual(expect.any(String))
-    // The run belongs to an agent that the caller can no longer reach.
-    const data = { agentId: await createAgent({ visibility: 'private' }, ben) }
-    await server.service.deps.db.execution.update({ where: { id: executionId }, data })
-    expect(await get(id)).toMatchObject({ lastError: null, lastExecutionId: executionId })
-  })
-
-  it('has the first 1,000 characters of the error of its run', async () => {
-    const { output, answer } = misfit()
-    const { id } = await create({ assignTo: agentId, output })
-    for (const tokens of [[answer], [answer]]) model.script({ tokens })
-    expectError(await execute(id), 500, 'Chat execution failed')
-    const { lastError, lastExecutionId } = await get(id)
-    const { error } = await execution(lastExecutionId)
-    expect(error.length).toBeGreaterThan(1000)
-    expect(lastError).toBe(error.slice(0, 1000))
-  })
-
-  it('returns it to pending if the run is cancelled', async () => {
-    const { promise } = Promise.withResolvers<void>()
-    model.script({ tokens: ['Half', promise] })
-    const asked = model.request(model.requests.length)
-    const { id } = await create({ assignTo: agentId })
-    const answer = execute(id)
-    await asked
-    const { executionId } = await begun(id)
-    await ok(call('POST', `/executions/${executionId}/cancel`))
-    expectError(await answer, 409, 'Execution was cancelled')
-    expect(await get(id)).toMatchObject({ status: 'pending', executionId, result: null, completedAt: null })
-  })
-
-  it('starts one run, whatever the number of concurrent requests', async () => {
-    const { id } = await create({ assignTo: agentId })
-    const { promise, resolve } = Promise.withResolvers<void>()
-    model.script({ tokens: [promise, 'Done.'] })
-    const answers = await atOnce(Array.from({ length: 10 }, () => () => execute(id, { background: true })))
-    expect(answers.filter(({ status }) => status === 200)).toHaveLength(1)
-    for (const answer of answers) if (answer.status !== 200) expectError(answer, 409, 'Task is already running')
-    const { executions } = await ok(call('GET', `/executions?taskId=${id}`))
-    expect(executions).toHaveLength(1)
-    resolve()
-    await ended(executions[0].id)
-  })
-
-  it.each<[string, (id: string) => Promise<Answer>, number, string]>([
-    ['cancelled', (id) => patch(id, { status: 'cancelled' }), 400, TRANSITION('cancelled', 'in_progress')],
-    ['deleted', (id) => call('DELETE', `/tasks/${id}`), 404, 'Task not found'],
-    [
-      'reassigned',
-      (id) => patch(id, { assignTo: ben.userId }),
-      409,
-      'The task was changed concurrently. Please retry.',
-    ],
-  ])('does not run a task that is %s concurrently', async (_, change, status, message) => {
-    const { id } = await create({ assignTo: agentId })
-    const run = () => execute(id, { background: true })
-    const [executed, changed] = onPostgres
-      ? await overtaken(server, 'Chat', run, () => change(id))
-      : (await atOnce([() => change(id), run])).reverse()
-    expect(changed?.status).toBe(200)
-    expectError(executed!, status, message)
-    expect((await ok(call('GET', `/executions?taskId=${id}`))).executions).toEqual([])
-  })
-
-  it('leaves nothing behind of a run that was refused', async () => {
-    const { id, executionId, finish } = await running()
-    const { db } = server.service.deps
-    const counts = () => Promise.all([db.execution.count(), db.chat.count(), db.session.count(), db.auditEvent.count()])
-    const before = await counts()
-    expectError(await execute(id), 409, 'Task is already running')
-    expect(await counts()).toEqual(before)
-    finish()
-    await ended(executionId)
-  })
-
-  it('needs an agent', async () => {
-    for (const assignTo of [null, ann.userId]) {
-      const task = await create({ assignTo })
-      expectError(await execute(task.id), 400, 'Task is not assigned to an agent')
-      expect(await get(task.id)).toEqual(task)
-    }
-  })
-
-  it.each(['completed', 'cancelled'] as const)('does not start one that is %s again', async (status) => {
-    const task = await createIn(status, { assignTo: agentId })
-    expectError(await execute(task.id), 400, TRANSITION(status, 'in_progress'))
-    expect(await get(task.id)).toEqual(task)
-  })
-
-  it('does not run a task in progress', async () => {
-    const task = await createIn('in_progress', { assignTo: agentId })
-    expectError(await execute(task.id), 409, 'Task is already running')
-    expect(await get(task.id)).toEqual(task)
-  })
-
-  it.each<[string, (agentId: string) => Promise<Answer>]>([
-    ['archived', (id) => call('DELETE', `/agents/${id}`)],
-    ['private to another user', (id) => call('PATCH', `/agents/${id}`, { visibility: 'private' }, ben)],
-  ])('gives a 404 for an agent that is %s by now', async (how, change) => {
-    const assignTo = await createAgent({}, how === 'archived' ? ann : ben)
-    const task = await create({ assignTo })
-    await ok(change(assignTo))
-    expectError(await execute(task.id), 404, 'Agent not found')
-    expect(await get(task.id)).toEqual(task)
-  })
-
-  it('gives a 404 for a space that the caller cannot see', async () => {
-    const spaceId = await createSpace(ben)
-    const { task } = await ok(call('POST', '/tasks', { title: 'x', assignTo: agentId, spaceId }, ben))
-    expectError(await execute(task.id), 404, 'Space not found')
-    expect(await get(task.id)).toEqual(task)
-    expect((await ok(execute(task.id, {}, ben))).task.status).toBe('completed')
-  })
-
-  describe('during its run', () => {
-    const aborts: [string, (id: string) => Promise<Answer>][] = [
-      ['cancelled', (id) => patch(id, { status: 'cancelled' })],
-      ['deleted', (id) => call('DELETE', `/tasks/${id}`)],
-      ['set to pending and then cancelled', (id) => patch(id, { status: 'pending' }).then(() => aborts[0]![1](id))],
-      ['set to pending and then deleted', (id) => patch(id, { status: 'pending' }).then(() => aborts[1]![1](id))],
-      ['cancelled by a colleague', (id) => patch(id, { status: 'cancelled' }, ben)],
-    ]
-    it.each(aborts.slice(0, 2))('a task that is %s marks its run, also if the server then dies', async (_, end) => {
-      const { id, executionId, asked } = await running()
-      const { db, engine } = server.service.deps
-      const { cancel } = engine
-      engine.cancel = () => Promise.reject(new DriverAdapterError({ kind: 'ConnectionClosed' }))
-      expect((await end(id)).status).toBe(503)
-      engine.cancel = cancel
-      const row = await db.execution.findUniqueOrThrow({ where: { id: executionId } })
-      expect(row).toMatchObject({ status: 'running', wantsCancel: true })
-      await cancel(row, row)
-      await asked.aborted
-    })
-
-    it.each(aborts)('a task that is %s cancels its run, down to the model', async (how, end) => {
-      const { id, executionId, asked } = await running()
-      await ok(end(id))
-      await asked.aborted
-      expect((await ended(executionId)).status).toBe('cancelled')
-      if (how.endsWith('deleted')) expectError(await call('GET', `/tasks/${id}`), 404, 'Task not found')
-      else expect(await get(id)).toMatchObject({ status: 'cancelled', completedAt: null, result: null })
-    })
-
-    it('a task that is completed by hand stays completed, and its run continues', async () => {
-      const { id, executionId, finish } = await running()
-      await patched(id, { status: 'completed' })
-      const byHand = await get(id)
-      now += 1000
-      finish()
-      expect((await ended(executionId)).status).toBe('completed')
-      expect(await get(id)).toEqual(byHand)
-    })
-
-    it('a task that is started by hand while its run still stops stays in progress', async () => {
-      const { id, executionId } = await running()
-      const { db, engine } = server.service.deps
-      const { cancel } = engine
-      engine.cancel = async (row) => row
-      for (const status of ['pending', 'in_progress'] as const) await patched(id, { status })
-      engine.cancel = cancel
-      const byHand = await get(id)
-      const row = await db.execution.findUniqueOrThrow({ where: { id: executionId } })
-      await cancel(row, row)
-      expect((await ended(executionId)).status).toBe('cancelled')
-      expect(await get(id)).toEqual(byHand)
-      await patched(id, { status: 'cancelled' })
-    })
-
-    it('a change of any other field stays', async () => {
-      const { id, executionId, finish } = await running()
-      const changes = { title: 'Other', description: 'D', priority: 'low', assignedTo: ben.userId }
-      await patched(id, changes)
-      finish()
-      await ended(executionId)
-      expect(await get(id)).toMatchObject({ ...changes, status: 'completed', result: 'Half done.' })
-    })
-
-    it('a task that returns to pending has its run cancelled before another starts', async () => {
-      const first = await running()
-      const { db } = server.service.deps
-      await patched(first.id, { status: 'pending' })
-      expect((await ended(first.executionId)).status).toBe('cancelled')
-      // Another server that has not stopped it yet.
-      const left = await running()
-      await patched(left.id, { status: 'pending' })
-      await ended(left.executionId)
-      const unstopped = { where: { id: left.executionId } }
-      const { status, terminalSeq } = await db.execution.findUniqueOrThrow(unstopped)
-      await db.execution.update({ ...unstopped, data: { status: 'running', terminalSeq: null } })
-      expectError(await execute(left.id), 409, 'Task is already running')
-      await db.execution.update({ ...unstopped, data: { status, terminalSeq } })
-      expect((await ok(execute(left.id))).task.status).toBe('completed')
-    })
-  })
-})
-
-describe('an Idempotency-Key', () => {
-  let agentId: string
-  beforeAll(async () => {
-    agentId = await createAgent()
-  })
-  const counts = async () => {
-    const { task, execution, auditEvent, idempotencyRecord } = server.service.deps.db
-    return Promise.all([task.count(), execution.count(), auditEvent.count(), idempotencyRecord.count()])
-  }
-  const OTHER = 'Idempotency-Key was used with another request'
-
-  /** A POST with a key, once more, and with another body: one effect, one answer, one refusal. */
-  async function expectOnce(path: string, body: Body, other: Body) {
-    const key = newId()
-    const first = await call('POST', path, body, { key })
-    expect(first.headers.has('idempotent-replayed')).toBe(false)
-    const before = await counts()
-    const again = await call('POST', path, body, { key })
-    expect([again.status, again.body]).toEqual([200, first.body])
-    expect(again.headers.get('idempotent-replayed')).toBe('true')
-    expectError(await call('POST', path, other, { key }), 422, OTHER)
-    expect(await counts()).toEqual(before)
-    return first.body
-  }
-
-  it('makes one task, however often it is sent', async () => {
-    const body = { title: 'Once', assignTo: ben.userId, priority: 'low' }
-    const { id } = await expectOnce('/tasks', body, { ...body, priority: 'high' })
-    expect((await get(id)).title).toBe('Once')
-  })
-
-  it('makes one task of 20 concurrent requests', async () => {
-    const [tasks] = await counts()
-    const sent = Array.from({ length: 20 }, () => call('POST', '/tasks', { title: 'Once' }, { key: 'at once' }))
-    const answers = await Promise.all(sent)
-    expect(new Set(answers.map(({ body }) => JSON.stringify(body))).size).toBe(1)
-    expect(answers.filter(({ headers }) => headers.has('idempotent-replayed'))).toHaveLength(19)
-    expect((await counts())[0]).toBe(tasks + 1)
-  })
-
-  it('claims once, and repeats the answer even if the task has changed since', async () => {
-    const { id } = await create()
-    const { task } = await expectOnce(`/tasks/${id}/claim`, {}, { agentId })
-    expect(task.assignedTo).toBe(ann.userId)
-    const key = newId()
-    const other = await create()
-    const first = await call('POST', `/tasks/${other.id}/claim`, undefined, { key })
-    await patched(other.id, { assignTo: null, title: 'Changed' })
-    expect((await call('POST', `/tasks/${other.id}/claim`, undefined, { key })).body).toEqual(first.body)
-    expect(await get(other.id)).toMatchObject({ assignedTo: null, title: 'Changed' })
-  })
-
-  it('gives 20 concurrent claims the same answer', async () => {
-    const { id } = await create()
-    const sent = Array.from({ length: 20 }, () => call('POST', `/tasks/${id}/claim`, {}, { key: 'one' }))
-    const answers = await Promise.all(sent)
-    expect(new Set(answers.map(({ body }) => JSON.stringify(body))).size).toBe(1)
-    expect(answers[0]?.body.task.assignedTo).toBe(ann.userId)
-    expect(await audits(id)).toBe(2)
-  })
-
-  it('stores nothing of a refusal, so that the same key may succeed later', async () => {
-    const { id } = await create({ assignTo: ben.userId })
-    const claim = () => call('POST', `/tasks/${id}/claim`, {}, { key: 'later' })
-    expectError(await claim(), 409, 'Task is already assigned')
-    await patched(id, { assignTo: null })
-    expect((await ok(claim())).task.assignedTo).toBe(ann.userId)
-    const body = { title: 'x', assignTo: 'nobody' }
-    expectError(await call('POST', '/tasks', body, { key: 'assign' }), 400, ASSIGNEE)
-    expect((await call('POST', '/tasks', { title: 'x' }, { key: 'assign' })).status).toBe(200)
-  })
-
-  it('shows nothing that the caller may no longer see', async () => {
-    const { id } = await create()
-    const claim = () => call('POST', `/tasks/${id}/claim`, {}, { key: 'gone' })
-    await ok(claim())
-    await ok(call('DELETE', `/tasks/${id}`))
-    expectError(await claim(), 404, 'Task not found')
-
-    const spaceId = await createSpace(ann)
-    const make = () => call('POST', '/tasks', { title: 'x', spaceId }, { key: 'space gone' })
-    await ok(make())
-    await server.service.deps.db.space.update({ where: { id: spaceId }, data: { archivedAt: clock.now() } })
-    expectError(await make(), 404, 'Space not found')
-  })
-
-  it('belongs to its path and to its user', async () => {
-    const tasks = [await create(), await create()]
-    for (const { id } of tasks) await ok(call('POST', `/tasks/${id}/claim`, {}, { key: 'mine' }))
-    const made = [ann, ben].map((who) => call('POST', '/tasks', { title: 'x' }, { ...who, key: 'mine' }))
-    const [one, other] = await Promise.all(made.map(ok))
-    expect(one?.id).not.toBe(other?.id)
-  })
-
-  it('runs a task once, and repeats the outcome', async () => {
-    const { id } = await create({ assignTo: agentId })
-    const { executionId, task } = await expectOnce(`/tasks/${id}/execute`, {}, { background: true })
-    expect(task).toMatchObject({ status: 'completed', executionId })
-  })
-
-  it.each(APIS)('joins the active run (%s)', async (api) => {
-    const { promise, resolve } = Promise.withResolvers<void>()
-    model.script({ tokens: ['Half ', promise, 'done.'] })
-    const asked = model.request(model.requests.length)
-    const { id } = await create({ assignTo: agentId })
-    const input = { id, ...(api === 'tRPC' && { idempotencyKey: 'join' }) }
-    const options = { token: ann.token, ...(api === 'REST' && { headers: { 'Idempotency-Key': 'join' } }) }
-    const execute = () => apis[api](server, 'tasks.execute', input, options)
-    const first = execute()
-    await asked
-    await begun(id)
-    const second = execute()
-    const wanted = { status: 'completed', result: 'Half done.' }
-    expect((await call('POST', `/tasks/${id}/execute`, {}, { key: 'not mine' })).status).toBe(409)
-    resolve()
-    const answers = (await Promise.all([first, second])).map(({ body }) => body)
-    const { executionId } = answers[0]
-    for (const body of answers) expect(body).toMatchObject({ ...wanted, executionId, task: { ...wanted, executionId } })
-    expect((await ok(call('GET', `/executions?taskId=${id}&count=true`))).total).toBe(1)
-  })
-
-  it('gets the answer of its run, whatever has changed in the task since', async () => {
-    const { id } = await create({ assignTo: agentId })
-    const execute = () => call('POST', `/tasks/${id}/execute`, {}, { key: 'since' })
-    const { executionId } = await ok(execute())
-    await patched(id, { title: 'Other', description: 'D', spaceId: await createSpace(ann) })
-    expect((await ok(execute())).executionId).toBe(executionId)
-    await patched(id, { assignTo: await createAgent() })
-    expect((await ok(execute())).executionId).toBe(executionId)
-  })
-
-  it('starts a new run if the first has failed', async () => {
-    const { id } = await create({ assignTo: agentId })
-    const execute = () => call('POST', `/tasks/${id}/execute`, {}, { key: 'again' })
-    model.script({ error: { status: 400 } })
-    expectError(await execute(), 500, 'Chat execution failed')
-    const failed = await get(id)
-    const { executionId } = await ok(execute())
-    expect(executionId).not.toBe(failed.executionId)
-    expect((await ok(execute())).executionId).toBe(executionId)
-  })
-
-  it('repeats that a run was cancelled, and starts none', async () => {
-    const { promise } = Promise.withResolvers<void>()
-    model.script({ tokens: ['Half', promise] })
-    const asked = model.request(model.requests.length)
-    const { id } = await create({ assignTo: agentId })
-    const execute = () => call('POST', `/tasks/${id}/execute`, { background: true }, { key: 'cancelled' })
-    const { executionId } = await ok(execute())
-    // Otherwise a later test would get the scripted answer.
-    await asked
-    await ok(call('POST', `/executions/${executionId}/cancel`))
-    expect(await ok(execute())).toMatchObject({ executionId, status: 'cancelled', task: { status: 'pending' } })
-    expect((await ok(call('GET', `/executions?taskId=${id}&count=true`))).total).toBe(1)
-  })
-})
-
 describe('access to a task', () => {
   const named = ['get', 'update', 'delete', 'claim', 'execute'].map((verb) => [`tasks.${verb}`])
 
@@ -1091,7 +601,7 @@ describe('access to a task', () => {
     async (api, procedure) => {
       const [foreign, deleted] = [await create({}, eve), await create()]
       await ok(call('DELETE', `/tasks/${deleted.id}`))
-      const ids = [foreign.id, deleted.id, `task-${now}-${newId()}`, 'x']
+      const ids = [foreign.id, deleted.id, `task-${clock.now().getTime()}-${newId()}`, 'x']
       const answers = await Promise.all(
         ids.map((id) => apis[api](server, procedure, { id, title: 'x', status: 'cancelled' }, ann)),
       )

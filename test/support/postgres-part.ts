@@ -10,7 +10,8 @@ const SELECTED: Readonly<Record<string, number>> = {
   'rest/chats': 28,
   'rest/missions': 19,
   'rest/spaces': 25,
-  'rest/tasks': 33,
+  'rest/task-runs': 7,
+  'rest/tasks': 29,
   'people/sessions': 17,
   'people/sign-in-provider': 39,
 }
