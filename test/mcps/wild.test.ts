@@ -562,6 +562,33 @@ it('a tool without a description has its title', async () => {
   expect(descriptions).toEqual(['Do it', 'Or not'])
 })
 
+it('a page for people in a result is named to the model, and an address of one is shown', async () => {
+  const page = (uri: string, mimeType: string, text: string) => ({
+    type: 'resource',
+    resource: { uri, mimeType, text },
+  })
+  const content = [
+    { type: 'text', text: 'Two carts' },
+    page('ui://cart/1', 'text/html;profile=mcp-app', '<html>'.repeat(1000)),
+    page('ui://cart/2', 'text/uri-list', 'https://shop.example/cart'),
+    page('file:///a.html', 'text/html', '<p>Read me</p>'),
+  ]
+  otherwise = ({ message }, response) => {
+    if (message?.method !== 'tools/call') return false
+    reply(response, message, { content })
+    return true
+  }
+  const result = await using((client) => client.call('act', {}, never))
+  expect(result.content).toBe(
+    [
+      'Two carts',
+      '[ui://cart/1, a page for people: not shown]',
+      '[ui://cart/2]\nhttps://shop.example/cart',
+      '[file:///a.html]\n<p>Read me</p>',
+    ].join('\n\n'),
+  )
+})
+
 it('a tool that is for the page of its server alone is no tool of the model', async () => {
   const ui = (...visibility: string[]) => ({ _meta: { ui: { resourceUri: 'ui://page', visibility } } })
   otherwise = ({ message }, response) => {

@@ -282,11 +282,15 @@ function linkText(part: Fields): string | null {
   return `[link to ${[[title, name].find(isText), uri, description].filter(isText).join(': ')}]`
 }
 
+/** Types of the pages that servers have for people (MCP-UI, MCP Apps), which would fill the context of a model. */
+const PAGE = /html|javascript/i
+
 /** Describes an embedded resource, with its text if it has some. Returns null for other parts. */
 function resourceText({ type, resource }: Fields): string | null {
   if (type !== 'resource' || !isObject(resource)) return null
   const { uri: given, text, blob, mimeType } = resource
   const uri = isText(given) ? given : 'resource'
+  if (/^ui:/i.test(uri) && PAGE.test(String(mimeType))) return `[${uri}, a page for people: not shown]`
   const content = isText(text) ? text : isText(blob) && isText(mimeType) ? textIn(blob, mimeType) : null
   if (content !== null) return `[${uri}]\n${content}`
   return isText(blob) ? `[${uri}, ${isText(mimeType) ? mimeType : 'binary'}, ${sizeOf(blob)} bytes: not shown]` : null
