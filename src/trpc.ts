@@ -75,7 +75,7 @@ export type Context = {
 
 type Described = {
   scopes?: readonly Scope[]
-  /** Whether it starts a run, which EXECUTE_RATE_LIMIT counts. */
+  /** Whether it starts a run. */
   startsRun?: boolean
   /** Conditions of statuses that do not follow from method, path and input (http/openapi.ts). */
   errors?: Readonly<Record<number, string>>
@@ -208,7 +208,6 @@ const authenticated = t.middleware(async ({ ctx, meta, type, getRawInput, next }
   checkInput(await getRawInput())
   // The body may have arrived long after the first check.
   const actor = await ctx.authenticate()
-  if (meta?.startsRun) await ctx.countRun?.(actor)
   if (type === 'query' && ctx.readInTurn) return ctx.readInTurn(actor, () => next({ ctx: { actor } }))
   return next({ ctx: { actor: type === 'mutation' ? asRequested(ctx, actor) : actor } })
 })
@@ -265,7 +264,6 @@ type PlaceField = 'spaceId' | 'orgId'
 const identified = (field: PlaceField) =>
   t.middleware(async ({ ctx, meta, type, getRawInput, next }) => {
     const actor = await actorAt(ctx, field, meta?.scopes ?? [], await getRawInput())
-    if (meta?.startsRun) await ctx.countRun?.(actor)
     return next({ ctx: { actor: type === 'mutation' ? asRequested(ctx, actor) : actor } })
   })
 

@@ -9,7 +9,7 @@ import type { Db, Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { cancelled, chatFailed, notFound, paused, unauthorized } from '../errors.ts'
 import { checkAll as checkFiles } from '../files/service.ts'
-import { findIdempotencyRecord, IdempotencyConflict, type IdempotencyKey } from '../idempotency.ts'
+import { findIdempotencyRecord, IdempotencyConflict } from '../idempotency.ts'
 import { parseExact } from '../lib/exact-json.ts'
 import { checkAll as checkMedia } from '../media/service.ts'
 import { findOrDefault, reachable as reachableSpace } from '../spaces/service.ts'
@@ -23,7 +23,7 @@ import type { Execute, Executed } from './schema.ts'
 import { find } from './service.ts'
 
 /** Context of a run request besides its input. */
-export type ExecuteCall = Pick<Context, 'gone' | 'idempotency' | 'onAccepted' | 'authenticateAgain'>
+export type ExecuteCall = Pick<Context, 'gone' | 'idempotency' | 'onAccepted' | 'authenticateAgain' | 'countRun'>
 
 /** Options of a run beyond its message. */
 export type ExecuteOptions = {
@@ -81,15 +81,15 @@ export async function accept(
   actor: Actor,
   deps: Deps,
   input: z.output<typeof Execute>,
-  { idempotency, onAccepted }: Pick<ExecuteCall, 'idempotency' | 'onAccepted'>,
+  call: Pick<ExecuteCall, 'idempotency' | 'onAccepted' | 'countRun'>,
   options?: ExecuteOptions,
 ): Promise<ExecutionRow> {
   // Together, they are one round trip to PostgreSQL.
   const finding = options?.conversation ? null : findPlace(actor, deps, input)
   const agent = options?.agent ?? (await findCached(deps, input.id, executable(actor)))
   if (!agent) throw notFound('Agent')
-  const row = await acceptOnce(actor, deps, agent, input, idempotency, { ...options, finding })
-  onAccepted?.(row, actor)
+  const row = await acceptOnce(actor, deps, agent, input, call, { ...options, finding })
+  call.onAccepted?.(row, actor)
   return row
 }
 
@@ -152,15 +152,15 @@ async function waitForEnd(
 type Accepting = Partial<ExecuteOptions> & { finding: Promise<Conversation> | null }
 
 /**
- * Returns the run of this request: a new one, or the one bound to its Idempotency-Key, unless that has failed
- * (contract.md section 1).
+ * Returns the run of this request: a new one, which counts towards the rate limit of runs, or the one bound to its
+ * Idempotency-Key, unless that has failed (contract.md section 1).
  */
 async function acceptOnce(
   actor: Actor,
   deps: Deps,
   agent: AgentRow,
   input: z.output<typeof Execute>,
-  header: IdempotencyKey | null,
+  { idempotency: header, countRun }: Pick<ExecuteCall, 'idempotency' | 'countRun'>,
   options: Accepting,
 ): Promise<ExecutionRow> {
   const { idempotencyKey, ...rest } = input
@@ -169,8 +169,11 @@ async function acceptOnce(
   const request = await requestOf(actor, deps, agent, input, options)
   // Only a run in the background can wait for the end of a pause.
   if (deps.pause.isPaused() && !input.background) throw paused()
-  if (!key) return deps.engine.accept({ ...request, key: null })
-  for (;;) {
+  if (!key) {
+    await countRun?.(actor)
+    return deps.engine.accept({ ...request, key: null })
+  }
+  for (let tries = 1; ; tries++) {
     const { record, claim } = await findIdempotencyRecord(actor, deps, { ...key, path }, options.request ?? rest)
     const bound = record?.executionId
       ? await deps.db.execution.findUniqueOrThrow({ where: { id: record.executionId } })
@@ -179,6 +182,7 @@ async function acceptOnce(
       key.replayed = true
       return bound
     }
+    if (tries === 1) await countRun?.(actor)
     try {
       return await deps.engine.accept({ ...request, key: claim })
     } catch (error) {

@@ -77,7 +77,7 @@ export const missions = router({
         ctx,
         input,
         () => rows.get(ctx.actor, ctx.deps, input.id),
-        (key) => status.run(ctx.actor, ctx.deps, input.id, key),
+        (key) => status.run(ctx.actor, ctx.deps, input.id, { key, countRun: ctx.countRun }),
       ),
     ),
 

@@ -5,6 +5,7 @@ import type { Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict } from '../errors.ts'
 import { type KeyClaim, store } from '../idempotency.ts'
+import type { Context } from '../trpc.ts'
 import { authorize, find, get, hold, lockPhase, type MissionRow, scopesBy, updateMission, viewOf } from './rows.ts'
 import { beginRun, type RunTrigger } from './runs.ts'
 import { firstFire, hasAllRuns } from './schedule.ts'
@@ -56,13 +57,17 @@ export async function beginNow(
     : conflict('Mission is already running', { detail: 'Wait until its run has ended, or cancel the run.' })
 }
 
+/** The key of a request that runs a mission, and the count of the runs of its caller. */
+type RunCall = Pick<Context, 'countRun'> & { key: KeyClaim | null }
+
 /**
  * POST /missions/{id}/run: runs now regardless of the schedule. Throws 409 while it runs or is paused. The response is
  * stored under the Idempotency-Key, if there is one, in the transaction that accepts the run.
  */
-export async function run(actor: Actor, deps: Deps, id: string, key: KeyClaim | null = null) {
+export async function run(actor: Actor, deps: Deps, id: string, { key, countRun }: RunCall) {
   const mission = authorize(actor, await find(actor, deps, id))
   if (mission.status === 'paused') throw missionPaused()
+  await countRun?.(actor)
   let answer!: z.input<typeof MissionRun>
   const also = async (tx: Tx, executionId: string) => {
     const { chatId, sessionId, status } = await tx.execution.findUniqueOrThrow({ where: { id: executionId } })

@@ -93,12 +93,24 @@ describe('RATE_LIMIT', () => {
   })
 })
 
-it('EXECUTE_RATE_LIMIT counts runs on every API, and no other requests', async () => {
+it('EXECUTE_RATE_LIMIT counts runs on every API, and no refused, repeated or other requests', async () => {
   await using server = await startServer({ EXECUTE_RATE_LIMIT: '4/60' }, { clock: stopClock(START) })
   const { id } = (await request(server, 'POST', '/api/v1/agents', { body: { name: 'A', systemPrompt: 'x' } })).body
   const run = { message: 'Hi', background: true }
-  const first = await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: run })
+  const headers = { 'Idempotency-Key': 'one' }
+  const first = await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body: run, headers })
   expect(first.headers.get('ratelimit')).toBe('"execute";r=3;t=60')
+  for (const [path, body, status] of [
+    [`agents/${id}/execute`, run, 200],
+    [`agents/${id}/execute`, { message: '' }, 400],
+    ['agents/none/execute', run, 404],
+    [`executions/${first.body.executionId}/rerun`, { model: 5 }, 400],
+    ['missions/none/run', {}, 404],
+    ['tasks/none/execute', {}, 404],
+  ] as const) {
+    const answer = await request(server, 'POST', `/api/v1/${path}`, { body, headers: status === 200 ? headers : {} })
+    expect([answer.status, answer.headers.get('ratelimit')]).toEqual([status, null])
+  }
   expect((await apis.tRPC(server, 'agents.execute', { id, ...run })).status).toBe(200)
   const mutation = 'mutation ($input: ExecuteAgentInput!) { executeAgent(input: $input) { executionId } }'
   const { errors } = await graphql(server, mutation, { input: { id, ...run } } as never)
