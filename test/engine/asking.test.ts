@@ -732,6 +732,10 @@ test.each<[string, string, string?]>([
   ['Argument not supported on this model: store', 'omit:store'],
   ['thinking.type.enabled is not supported. Use adaptive and output_config.effort.', 'reasoningEffort'],
   ['messages.0.content: Input should be a valid string', 'plain_content'],
+  [
+    "240 validation errors: {'loc': ('body', 'input', 'str'), 'msg': 'Input should be a valid string', 'input': []}",
+    'plain_content',
+  ],
   ["Input should be 'text' [type=literal_error, input_value='output_text', input_type=str]", 'plain_content'],
   ['anthropic-beta: unsupported beta value `fine-grained-tool-streaming-2025-05-14`', 'omit:anthropic-beta'],
   ['Your organization must be verified to generate reasoning summaries.', 'omit:summary', 'reasoning.summary'],

@@ -125,11 +125,11 @@ export const RULES_OF_SENTENCE: readonly Rule[] = [
   },
   // Copilot and ChatGPT refuse the long ids of their own items, and OpenAI those that a gateway has made.
   { change: 'item_ids', of: ['isPackage'], says: /\binput[.[]\d+\]?\.id\b/i },
-  // Texts in a list of parts.
+  // Texts in a list of parts. vLLM names the first form of the input that does not fit.
   {
     change: 'plain_content',
     of: ['isPackage'],
-    says: /\b(?:output|input)_text\b|\bcontent\b.{0,60}(?:valid string|be a string|expected (?:a )?string)/i,
+    says: /\b(?:output|input)_text\b|\binput\.str: |\bcontent\b.{0,60}(?:valid string|be a string|expected (?:a )?string)/i,
   },
   // Gateways, most of which do not name the pictures in the result of a tool.
   {
