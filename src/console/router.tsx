@@ -14,7 +14,7 @@ import { Empty, Problem } from './components/page.tsx'
 import { forgetReplaced } from './components/scroll-place.ts'
 import { ChatPage } from './features/chat/chat-page.tsx'
 import { NewChat } from './features/chat/new-chat.tsx'
-import { loadPage } from './lib/pages.ts'
+import { loadPage, PageGone } from './lib/pages.ts'
 import { Shell } from './shell.tsx'
 import { texts } from './texts.ts'
 
@@ -32,7 +32,7 @@ function Failed({ error }: ErrorComponentProps) {
   const { invalidate } = useRouter()
   return (
     <div className="mx-auto max-w-2xl p-6">
-      <Problem error={error} retry={() => void invalidate()} />
+      <Problem error={error} retry={() => (error instanceof PageGone ? location.reload() : void invalidate())} />
     </div>
   )
 }

@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import axe from 'axe-core'
-import type { Browser, Page } from 'playwright-core'
+import type { Browser, Page, Request } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createMcp } from '../engine/tool-lab.ts'
 import { composer, type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
@@ -607,6 +607,29 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     page.once('dialog', (dialog) => void dialog.accept())
     await page.getByRole('link', { name: 'Tasks' }).click()
     await page.getByText('The server has been updated. Load this page again.').waitFor()
+    await page.unroute(gone)
+    // Safari asks for a failed file again only in a page that is loaded again. The page does so itself, but once.
+    let loads = 0
+    let isGoneUntil = 3
+    const onRequest = (one: Request) => {
+      if (one.isNavigationRequest()) loads += 1
+    }
+    page.on('request', onRequest)
+    await page.route(gone, (route) =>
+      loads < isGoneUntil ? route.fulfill({ status: 404, body: 'Not found' }) : route.continue(),
+    )
+    await again.click()
+    await expect.poll(() => loads).toBe(2)
+    await again.click()
+    await page.getByRole('heading', { name: 'Tasks' }).waitFor()
+    // It does so at each update.
+    for (const _ of [1, 2]) {
+      await page.goto('/app/agents')
+      isGoneUntil = loads + 1
+      await page.getByRole('link', { name: 'Tasks' }).click()
+      await page.getByRole('heading', { name: 'Tasks' }).waitFor()
+    }
+    page.off('request', onRequest)
     await page.unroute(gone)
     // A session that is refused is read once.
     let refused = 0

@@ -5,13 +5,18 @@ import { readStored, store } from './storage.ts'
 
 const KEY = 'muster.reloaded'
 
+/** The file of a page is gone. Safari loads a file that has failed once only after the page is loaded again. */
+export class PageGone extends Error {}
+
 /**
  * Loads the file of a page. If it is gone after an update of the server, reloads once, unless that would lose input.
  * Without a connection it throws an error of requests, which offers to try again.
  */
 export async function loadPage<Module>(load: () => Promise<Module>): Promise<Module> {
   try {
-    return await load()
+    const module = await load()
+    store('sessionStorage', KEY, null)
+    return module
   } catch (error) {
     const message = error instanceof Error ? error.message : String(error)
     const isReached = await fetch(`${BASE}/app`).then(
@@ -22,6 +27,6 @@ export async function loadPage<Module>(load: () => Promise<Module>): Promise<Mod
     const isFirst = readStored('sessionStorage', KEY) !== message
     // Without a storage the page would reload for ever.
     if (!hasUnsaved() && isFirst && store('sessionStorage', KEY, message)) location.reload()
-    throw new Error(texts.updated, { cause: error })
+    throw new PageGone(texts.updated, { cause: error })
   }
 }
