@@ -11,6 +11,7 @@ import { createProxyFor } from '../lib/net/proxies.ts'
 import { BadAnswer, createSafeFetch, type SafeFetchOptions } from '../lib/net/safe-fetch.ts'
 import { createQueues } from '../lib/queues.ts'
 import { abortable } from '../lib/race-abort.ts'
+import { beginning } from '../lib/text.ts'
 import { asObject, asText } from '../lib/unknown.ts'
 import type { Settings } from '../settings.ts'
 
@@ -76,7 +77,7 @@ export async function fetchPage(
     const accept = 'text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.9,*/*;q=0.1'
     const request = { headers: { accept, 'user-agent': 'Muster web_fetch', ...headers }, signal: anySignal }
     const response = await safe.fetch(url, request)
-    if (!response.ok) throw badRequest(`The server answered HTTP ${response.status}`)
+    if (!response.ok) throw badRequest(`The server answered HTTP ${response.status}${await reasonIn(response)}`)
     const { bytes, isCut } = await readBody(response)
     const type = response.headers.get('content-type') ?? ''
     const convert = (html: string) => toMarkdown(html, response.url || url.href, signal, maxConversion)
@@ -91,6 +92,19 @@ export async function fetchPage(
   }
 }
 
+/** Maximum length of the quoted reason of a refusal (characters). */
+const MAX_REASON = 1_000
+
+/** Returns the reason of a refusal after a colon: the text of an API, which names what to correct, but no page of HTML. */
+async function reasonIn(response: Response): Promise<string> {
+  if (response.headers.get('cf-mitigated') === 'challenge') return ': it admits browsers only'
+  const type = response.headers.get('content-type') ?? ''
+  if (!/^text\/plain\b|^application\/(?:[\w.-]+\+)?json\b/i.test(type)) return ''
+  const { bytes } = await readBody(response)
+  const reason = decode(type, bytes, false).replaceAll('\0', '').trim()
+  return reason && `: ${beginning(reason, MAX_REASON)}`
+}
+
 /** Reads the beginning of a body. */
 async function readBody({ body }: Response): Promise<{ bytes: Buffer; isCut: boolean }> {
   const chunks: Uint8Array[] = []
@@ -103,7 +117,7 @@ async function readBody({ body }: Response): Promise<{ bytes: Buffer; isCut: boo
   return { bytes: Buffer.concat(chunks), isCut: left < 0 }
 }
 
-/** Returns a known failure as a 400 that the model can read. Never repeats anything from the server. */
+/** Returns a known failure as a 400 that the model can read. */
 function asRefusal(error: unknown): unknown {
   for (const cause of causesOf(error)) {
     if (cause instanceof ForbiddenAddress) return badRequest('The address is not allowed')

@@ -106,11 +106,11 @@ async function fetchFor(
   })
   const filled = Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, fillIn(value, values)]))
   const request = { url: fillUrl(address, values).href, headers: filled, signal, mayRedirect: false }
+  const scrub = scrubber(formsOf(values.values()))
   const page = await fetchPage(deps.settings, request).catch((error: unknown) => {
     signal.throwIfAborted()
     // Any other error may repeat the address.
-    throw error instanceof AppError ? error : badRequest('The page could not be fetched')
+    throw badRequest(error instanceof AppError ? scrub(error.message, true) : 'The page could not be fetched')
   })
-  const scrub = scrubber(formsOf(values.values()))
   return { ...page, url: address.href, title: scrub(page.title, false), text: scrub(page.text, page.isCut) }
 }

@@ -45,12 +45,12 @@ const mcp = await use(startMcpServer())
 /** A server that the secrets are not for. It records what it gets, and repeats it. */
 const evil = await use(record(received, (url, headers) => ({ status: 200, body: `${url} ${headers}` })))
 evilHost = `localhost:${(evil.address() as AddressInfo).port}`
-/** A server that `ALLOWED` may be sent to. It redirects to the other one, or repeats what it gets. */
+/** A server that `ALLOWED` may be sent to. It redirects to the other one, or repeats what it gets, also as a refusal. */
 const good = await use(
   record(sent, (url, headers) =>
     url.startsWith('/away')
       ? { status: 302, location: `http://${evilHost}${url}`, body: '' }
-      : { status: 200, body: `${url} ${headers}` },
+      : { status: url.startsWith('/refused') ? 422 : 200, body: `${url} ${headers}` },
   ),
 )
 goodHost = `127.0.0.1:${(good.address() as AddressInfo).port}`
@@ -236,6 +236,10 @@ const ways: Way[] = [
     () => serverAs({ url: `http://${goodHost}/away`, headers: { A: mention('ALLOWED') } }),
   ],
   ['an allowed host that repeats the query', () => fetchAs({ url: `http://${goodHost}/?x=${mention('ALLOWED')}` })],
+  [
+    'an allowed host that refuses the request and repeats it',
+    () => fetchAs({ url: `http://${goodHost}/refused?x=${mention('ALLOWED')}`, headers: { A: mention('ALLOWED') } }),
+  ],
   [
     'an allowed host that repeats the header',
     () => fetchAs({ url: `http://${goodHost}/`, headers: { A: mention('ALLOWED') } }),

@@ -265,6 +265,21 @@ describe('web_fetch refuses', () => {
     await expect(read('/loop')).rejects.toThrow('it redirects too often')
   })
 
+  test('requests with the reason of an API, but without a page of HTML', async () => {
+    const refuse = (status: number, type: string, body: string, headers: object = {}) => {
+      const path = `/refused-${++count}`
+      pages.set(path, (response) => response.writeHead(status, { 'content-type': type, ...headers }).end(body))
+      return expect(read(path)).rejects
+    }
+    const problem = '{"title":"Unknown field: quantty"}'
+    await refuse(422, 'application/problem+json', problem).toThrow(`The server answered HTTP 422: ${problem}`)
+    await refuse(400, 'text/plain', ` ${'é'.repeat(2_000)}`).toThrow(/HTTP 400: é{1000}$/)
+    await refuse(404, 'text/html', '<h1>Not found</h1>').toThrow(/HTTP 404$/)
+    await refuse(403, 'text/html', '<h1>Wait</h1>', { 'cf-mitigated': 'challenge' }).toThrow(
+      /403: it admits browsers only$/,
+    )
+  })
+
   test('web_fetch refuses to continue after the call was stopped', async () => {
     pages.set('/hang', () => {})
     const stopped = new AbortController()
