@@ -1,3 +1,4 @@
+import { gzipSync } from 'node:zlib'
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { describe, expect, it } from 'vitest'
@@ -310,5 +311,19 @@ describe('the address', () => {
     expect((await request(server, 'DELETE', '/mcp', { headers, token: ann.token })).status).toBe(405)
     const bad = await request(server, 'POST', '/mcp', { body: '{', headers, token: ann.token })
     expect(bad).toMatchObject({ status: 400, body: { error: { code: -32700 } } })
+  })
+
+  it('refuses a compressed body and one in another charset, whose texts would change', async () => {
+    const text = `${JSON.stringify(rpc).slice(0, -1)},"name":"é"}`
+    const post = async (body: Buffer<ArrayBuffer>, more: Record<string, string> = {}) => {
+      const sent = { ...headers, Authorization: `Bearer ${ann.token}`, 'Content-Type': 'application/json', ...more }
+      const response = await fetch(`${server.url}/mcp`, { method: 'POST', headers: sent, body })
+      return [response.status, ((await response.json()) as { error: { message: string } }).error.message]
+    }
+    const NO_TYPE = 'Unsupported content type. Send the header Content-Type: application/json, and no Content-Encoding'
+    const latin1 = Buffer.from(text, 'latin1')
+    expect(await post(gzipSync(text), { 'Content-Encoding': 'gzip' })).toEqual([415, NO_TYPE])
+    expect(await post(latin1, { 'Content-Type': 'application/json; charset=iso-8859-1' })).toEqual([415, NO_TYPE])
+    expect(await post(latin1)).toEqual([400, expect.stringContaining('Send one JSON object in UTF-8')])
   })
 })

@@ -1,8 +1,9 @@
+import { isUtf8 } from 'node:buffer'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createMcpHandler, ProtocolErrorCode, specTypeSchemas } from '@modelcontextprotocol/server'
 import type { Actor } from '../../auth/actor.ts'
-import { AppError, lacksScopes, textOf, toAppError, toBody } from '../../errors.ts'
-import { readBody, sendJson } from '../../http/body.ts'
+import { AppError, invalidJson, lacksScopes, textOf, toAppError, toBody, unsupportedType } from '../../errors.ts'
+import { isJson, readBody, sendJson } from '../../http/body.ts'
 import { abortedByClose } from '../../http/context.ts'
 import { report } from '../../http/log.ts'
 import { parseJson } from '../../lib/json.ts'
@@ -24,7 +25,7 @@ const REFUSED = -32_000
 /**
  * Serves the MCP server (contract-2.md section 6.1) at `/mcp`, and one agent at `/mcp/agents/{id}`. Clients of revision
  * 2026-07-28 and those with `initialize` use the same address, and neither has a session. Refuses requests with 401,
- * 403, 404, 413 and 429.
+ * 403, 404, 413, 415 and 429.
  */
 export async function handle(
   context: Context,
@@ -71,6 +72,9 @@ async function answer(context: Context, req: IncomingMessage, res: ServerRespons
   const agent = wanted === undefined ? undefined : await findAgent(actor, deps, wanted)
   const tools = agent ? agentTools(deps, agent) : toolsByName()
   const body = await readBody(req, MAX_BODY)
+  if (body.length && !isJson(req)) throw unsupportedType()
+  // The package would replace each wrong byte.
+  if (!isUtf8(body)) throw invalidJson()
   await recheck(context, actor)
   const message = parse(body)
   // Clients of revision 2025-03-26 may send several messages at once. The request was counted as one.
