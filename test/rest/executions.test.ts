@@ -121,6 +121,14 @@ describe('while a session is busy', () => {
     running.release()
   })
 
+  it("onBusy: interrupt needs no right to cancel another user's run that has ended", async () => {
+    const { sessionId } = (await execute({}, ben)).body
+    const { asked, release } = await begin({ sessionId })
+    expect((await execute({ sessionId, onBusy: 'interrupt' })).status).toBe(200)
+    await asked.aborted
+    release()
+  })
+
   it("onBusy: interrupt waits for another user's run that is already being cancelled", async () => {
     const { sessionId, executionId, asked, release } = await begin({}, ben)
     // Simulates the state after its cancel, before its worker has been notified.
