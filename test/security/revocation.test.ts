@@ -85,9 +85,8 @@ it('an open stream ends soon after its token or membership ends, and others cont
 })
 
 /** A run that writes a number of MiB, and continues until it is released. */
-async function hanging(mebibytes = 0): Promise<{ executionId: string; end: () => void }> {
+async function hanging(mebibytes = 0, { token } = owner): Promise<{ executionId: string; end: () => void }> {
   const { promise, resolve } = Promise.withResolvers<void>()
-  const { token } = owner
   const { agents } = (await request(server, 'GET', '/api/v1/agents', { token })).body
   model.script({ tokens: [...Array<string>(mebibytes * 256).fill('x'.repeat(4096)), 'One ', promise, 'two'] })
   const body = { message: 'Hi', background: true }
@@ -174,6 +173,21 @@ it('a caller whose stream ended for lack of access is refused at once, though it
   expect(await restOf(stream)).not.toContain('result')
   expectError(await request(server, 'GET', '/api/v1/agents', { token }), 401, 'Unauthorized. Invalid or expired token')
   end()
+})
+
+it('the end of a membership cancels the runs of that member, and no others', async () => {
+  const { db } = server.service.deps
+  const [gone, admin] = [await server.member(), await server.member({ role: 'admin' })]
+  const [own, other] = [await hanging(0, gone), await hanging()]
+  const statusOf = async (id: string) => (await db.execution.findUniqueOrThrow({ where: { id } })).status
+  for (const { executionId } of [own, other]) await expect.poll(() => statusOf(executionId)).toBe('running')
+  const path = `/api/v1/organizations/${gone.organizationId}/members/${gone.userId}`
+  expect((await request(server, 'DELETE', path, { token: admin.token })).status).toBe(200)
+  await expect.poll(() => statusOf(own.executionId)).toBe('cancelled')
+  other.end()
+  await expect.poll(() => statusOf(other.executionId)).not.toBe('running')
+  expect(await statusOf(other.executionId)).toBe('completed')
+  own.end()
 })
 
 it('a door says at the end of a stream that its caller has lost access', async () => {
