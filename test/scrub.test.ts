@@ -85,3 +85,9 @@ it.each(['base64', 'base64url'] as const)('scrubbing removes a secret from the %
     }
   }
 })
+
+it('scrubbing removes the token of a value with a scheme, which a server may name alone', () => {
+  const scrub = scrubber(formsOf(['Bearer token-of-a-server', 'a pass phrase of words']))
+  expect(scrub('Invalid token: token-of-a-server', false)).toBe('Invalid token: [removed]')
+  expect(scrub('phrase', false)).toBe('phrase')
+})

@@ -110,10 +110,7 @@ export async function connect(
   for (const [name, template] of Object.entries(templates)) headers.set(name, headerOf(template, values))
   const url = mentioned.length ? fillUrl(address, values).href : stored
   const { ALLOW_PRIVATE_NETWORK, TOOL_TIMEOUT: toolTimeout } = deps.settings
-  const secrets = [
-    ...(mentioned.length ? formsOf(values.values()) : values.values()),
-    ...(declared ? secretsOf(declared) : []),
-  ]
+  const secrets = [...formsOf(values.values()), ...(declared ? secretsOf(declared) : [])]
   const onFailure = (tool: string, reason: string) =>
     deps.log.warn({ mcpId: row.id, tool, reason }, 'a call to an MCP server failed')
   const proxyFor = createProxyFor(deps.settings)

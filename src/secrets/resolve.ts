@@ -72,26 +72,31 @@ export function fillUrl(url: URL, values: ReadonlyMap<string, string>): URL {
 
 /**
  * Returns the forms in which a value may come back: as it is, URL-encoded, in base64, also as a part of a longer text
- * (`Bearer <value>`), and in hexadecimal.
+ * (`Bearer <value>`), and in hexadecimal. A value with a scheme (`Bearer <token>`) may come back without it.
  */
 export const formsOf = (values: Iterable<string>): string[] => [
   ...new Set(
-    [...values].flatMap((value) => {
-      const bytes = Buffer.from(value)
-      return [
-        value,
-        encodeURIComponent(value),
-        bytes.toString('base64'),
-        bytes.toString('base64url'),
-        ...[0, 1, 2].flatMap((before) => [
-          base64Within(bytes, before, 'base64'),
-          base64Within(bytes, before, 'base64url'),
-        ]),
-        bytes.toString('hex'),
-      ]
-    }),
+    [...values]
+      .flatMap((value) => [value, ...(TOKEN.exec(value)?.slice(1) ?? [])])
+      .flatMap((value) => {
+        const bytes = Buffer.from(value)
+        return [
+          value,
+          encodeURIComponent(value),
+          bytes.toString('base64'),
+          bytes.toString('base64url'),
+          ...[0, 1, 2].flatMap((before) => [
+            base64Within(bytes, before, 'base64'),
+            base64Within(bytes, before, 'base64url'),
+          ]),
+          bytes.toString('hex'),
+        ]
+      }),
   ),
 ]
+
+/** A token behind the name of its scheme. */
+const TOKEN = /^\s*\S+\s+(\S+)\s*$/
 
 /** Returns the characters that stand for these bytes alone in the base64 of a text with 0 to 2 odd bytes before them. */
 function base64Within(bytes: Buffer, before: number, encoding: 'base64' | 'base64url'): string {
