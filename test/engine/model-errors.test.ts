@@ -179,6 +179,10 @@ describe('the advice on a failure', () => {
     [answered(401, '<html><title>Sign in</title></html>'), 'Check THE_ADDRESS'],
     [answered(404, { detail: 'Not Found' }), 'Check THE_ADDRESS'],
     [
+      answered(400, 'Client sent an HTTP request to an HTTPS server.'),
+      'Begin THE_ADDRESS with https:// instead of http://',
+    ],
+    [
       answered(400, { error: 'Could not finish the message because max_tokens or model output limit was reached.' }),
       'Raise maxOutputTokens in modelSettings, or lower reasoningEffort',
     ],
@@ -388,6 +392,9 @@ describe('the kind of a failure', () => {
     [429, '您的 GLM Coding Plan 套餐已到期，暂无法使用', '1309', 'quota'],
     [451, 'The content you provided or machine outputted is blocked.', 'censorship_blocked', 'content_filter'],
     [400, 'Organization has been restricted.', 'organization_restricted', 'auth'],
+    [400, 'Your API key has been revoked', 'invalid_request_error', 'auth'],
+    [400, 'Account is not active', 'AccountInactive', 'auth'],
+    [429, 'Your account is not active, please check your billing details', 'billing_not_active', 'quota'],
     [400, 'max_tokens must be at least 1, got -37.', '', 'context_too_long'],
     [400, 'max_tokens must be at least 1, got 0.', '', 'refused'],
     [500, 'Failed to parse input at pos 9: <tool_call> the model does not support tools', '', 'overloaded'],

@@ -21,6 +21,12 @@ const RAISE_LIMIT = 'Raise maxOutputTokens in modelSettings, or lower reasoningE
 
 /** The advice on each failure. The first that fits counts. */
 const ADVICE: readonly Advice[] = [
+  // nginx and servers in Go, which answer in plain text.
+  [
+    ['refused'],
+    /\bHTTP request (?:was sent )?to (?:an )?HTTPS\b/i,
+    ({ address }) => `Begin ${address} with https:// instead of http://`,
+  ],
   // Perplexity and servers behind a proxy that checks the key.
   [
     ['auth'],

@@ -205,6 +205,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       /unauthenticated|unauthorized|authentication|permission|not allowed to access/,
       /(?:organization|account|project) (?:has been|is) (?:disabled|suspended|deactivated|restricted)/,
       // Gemini, Baidu, MiniMax.
+      /\b(?:api )?key (?:has been|is|was) (?:revoked|disabled|deactivated|inactive)|\baccount is not active/,
       /api key (?:not (?:valid|found)|expired)|api_key_invalid|access token (?:is )?(?:invalid|expired)|login fail/,
       // One API: an invalid token.
       /无效的令牌/,
