@@ -10,7 +10,7 @@ import {
 } from '@tanstack/react-router'
 import { BASE } from './api.ts'
 import { buttonClass } from './components/button.tsx'
-import { Empty, Problem } from './components/page.tsx'
+import { Empty, Problem, useTitle } from './components/page.tsx'
 import { forgetReplaced } from './components/scroll-place.ts'
 import { ChatPage } from './features/chat/chat-page.tsx'
 import { NewChat } from './features/chat/new-chat.tsx'
@@ -30,14 +30,17 @@ const only =
 
 function Failed({ error }: ErrorComponentProps) {
   const { invalidate } = useRouter()
+  useTitle(texts.notLoaded)
   return (
     <div className="mx-auto max-w-2xl p-6">
+      <h1 className="sr-only">{texts.notLoaded}</h1>
       <Problem error={error} retry={() => (error instanceof PageGone ? location.reload() : void invalidate())} />
     </div>
   )
 }
 
 function NotFound() {
+  useTitle(texts.notFound)
   return (
     <div className="mx-auto w-full max-w-2xl p-6">
       <h1 className="sr-only">{texts.notFound}</h1>

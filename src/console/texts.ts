@@ -49,6 +49,7 @@ export const texts = {
     read_only: 'The database of the server is read-only. Nothing can be saved until its operator changes that.',
   },
   notFound: 'Page not found',
+  notLoaded: 'Page not loaded',
   notFoundText: 'There is no page at this address. It may be old.',
   toStart: 'Go to the start',
   gone: 'It was deleted, or you cannot see it in this organization.',

@@ -607,6 +607,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     page.once('dialog', (dialog) => void dialog.accept())
     await page.getByRole('link', { name: 'Tasks' }).click()
     await page.getByText('The server has been updated. Load this page again.').waitFor()
+    expect(await page.title()).toBe('Page not loaded · Muster')
     await page.unroute(gone)
     // Safari asks for a failed file again only in a page that is loaded again. The page does so itself, but once.
     let loads = 0
@@ -631,6 +632,8 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     }
     page.off('request', onRequest)
     await page.unroute(gone)
+    await page.evaluate(() => history.pushState({}, '', '/app/nowhere'))
+    await expect.poll(() => page.title()).toBe('Page not found · Muster')
     // A session that is refused is read once.
     let refused = 0
     await page.route('**/api/auth/session', (route) => {
