@@ -9,13 +9,27 @@ import { edit, get, list, search, write } from './service.ts'
 
 const MAX_ROWS = 200
 
-const { path } = FilePath.shape
+/** Removes `./` from the beginning of a path, which models write as in a shell. */
+const withoutDot = (path: string): string => path.replace(/^(?:\.\/+)+/, '')
+
+/** The path of a file, and the beginning of paths, of which models write `.` or `/` for the whole space. */
+const path = z
+  .string()
+  .overwrite(withoutDot)
+  .pipe(FilePath.shape.path)
+  .describe('Path of the file, such as docs/plan.md')
+const prefix = z
+  .string()
+  .overwrite((text) => (text === '.' || text === '/' ? '' : withoutDot(text)))
+  .pipe(ListFiles.shape.path.unwrap())
+  .optional()
+  .describe('Only files whose path begins with this text')
 
 const listFiles = defineTool(
   'list_files',
   'Lists the files of the space, by path, a page at a time.',
   z.object({
-    path: ListFiles.shape.path,
+    path: prefix,
     limit: z.int().min(1).max(MAX_ROWS).default(MAX_ROWS),
     cursor: z.string().optional().describe('nextCursor of the page before'),
   }),
@@ -33,7 +47,7 @@ const readFile = defineTool(
 const writeFile = defineTool(
   'write_file',
   'Writes a text file of the space: creates it or replaces its whole content.',
-  z.object({ path: WriteFile.shape.path, content: WriteFile.shape.content }),
+  z.object({ path: path.pipe(WriteFile.shape.path), content: WriteFile.shape.content }),
 )
 
 const editFile = defineTool(
@@ -52,7 +66,7 @@ const searchFiles = defineTool(
   'Searches the text files of the space for a text, without regard to case. Returns the lines that contain it.',
   z.object({
     query: z.string().min(1).max(500),
-    path: ListFiles.shape.path,
+    path: prefix,
     limit: z.int().min(1).max(MAX_ROWS).default(50).describe('Maximum number of lines'),
   }),
 )

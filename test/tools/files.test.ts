@@ -38,6 +38,19 @@ it('list_files lists by path, page by page', async () => {
   expect([files.map(({ path }: { path: string }) => path), nextCursor]).toEqual([['list/c.md'], null])
 })
 
+it('a path may begin with ./ as in a shell, and . or / lists the whole space', async () => {
+  await call('write_file', { path: './shell/a.md', content: 'find me in the shell' })
+  expect(await call('read_file', { path: './shell/a.md' })).toBe('find me in the shell')
+  await call('edit_file', { path: './shell/a.md', find: 'me', replace: 'us' })
+  const pathsOf = ({ files }: { files: { path: string }[] }) => files.map(({ path }) => path)
+  expect(pathsOf(await call('list_files', { path: './shell' }))).toEqual(['shell/a.md'])
+  const whole = pathsOf(await call('list_files'))
+  for (const path of ['.', './', '/']) {
+    expect(pathsOf(await call('list_files', { path }))).toEqual(whole)
+    expect((await call('search_files', { query: 'find us', path })).lines).toHaveLength(1)
+  }
+})
+
 it('read_file reads a long file in parts that join to the whole, without breaking a character', async () => {
   const whole = `a${'😀'.repeat(60_000)}ü`
   await put('long.txt', whole)
