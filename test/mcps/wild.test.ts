@@ -9,6 +9,7 @@ import type { IsWanted } from '../../src/mcps/client/listing.ts'
 import { createMeter } from '../../src/mcps/client/message-rate.ts'
 import { freePort } from '../support/free-port.ts'
 import { envelope, JSON_TYPE, type Message, reply, SSE_TYPE, tool } from '../support/hostile-mcp.ts'
+import { listen } from '../support/listen.ts'
 
 /** MCP servers as people run them: they restart, drop streams, are busy, or speak only an older transport. */
 
@@ -920,6 +921,19 @@ it('a stream that breaks after an event with an id resumes there and brings the 
   }
   expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Resumed', isError: false })
   expect(requests.filter(isCall)).toHaveLength(1)
+})
+
+it('a tool may have acted if its server is gone once the stream of its call has begun', async () => {
+  const leaving = createServer((incoming, response) => void http.emit('request', incoming, response))
+  const at = `http://127.0.0.1:${await listen(leaving)}/mcp`
+  otherwise = ({ message }, response) => {
+    if (message?.method !== 'tools/call') return false
+    leaving.close()
+    response.writeHead(200, SSE_TYPE).end('id: e-1\nretry: 50\ndata:\n\n', () => leaving.closeAllConnections())
+    return true
+  }
+  const { content } = await using((client) => client.call('act', {}, never), { at })
+  expect(content).toMatch(/^The call failed: the connection was refused.*\. The tool may have acted: check before/)
 })
 
 it('a stream that ends without an event is resumed there, and may then answer with JSON', async () => {

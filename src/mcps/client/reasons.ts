@@ -107,9 +107,15 @@ export function reasonOf(error: unknown, seen: Seen, clean: Clean): string {
 /** Returns whether a status is one of Cloudflare's own, for a server that fails or does not answer in time. */
 const isOfGateway = (status: number) => status >= 520 && status <= 530
 
-/** Returns whether a tool may have acted, although its call failed for a reason of {@link reasonOf}. */
+/**
+ * Returns whether a tool may have acted, although its call failed for a reason of {@link reasonOf}. The reason of a
+ * stream that ended is that of the attempts to resume it, but the server had accepted the call.
+ */
 export const mayHaveActed = (error: unknown, reason: string): boolean =>
-  UNCLEAR.has(reason) || [408, 500, 502, 504].includes(statusOf(error) ?? 0) || isOfGateway(statusOf(error) ?? 0)
+  isUnanswered(error) ||
+  UNCLEAR.has(reason) ||
+  [408, 500, 502, 504].includes(statusOf(error) ?? 0) ||
+  isOfGateway(statusOf(error) ?? 0)
 
 /**
  * Returns whether no byte of a request was written: the server had closed the connection that was about to be reused.
