@@ -1,4 +1,4 @@
-import { runInTime } from '../lib/time-limit.ts'
+import { runInTime } from '../lib/run-in-time.ts'
 
 /** Maximum duration of a check (ms), because a foreign schema may have a pathological pattern. */
 const PATIENCE = 200

@@ -5,7 +5,7 @@ import { z } from 'zod'
 import { hasLargeNumbers, parseExact, tryParseExact } from './exact-json.ts'
 import { text } from './fields.ts'
 import { isNested, MAX_NESTING } from './json.ts'
-import { isOutOfTime, runInTime } from './time-limit.ts'
+import { isOutOfTime, runInTime } from './run-in-time.ts'
 import { asObject, type Fields, isObject } from './unknown.ts'
 
 // Structured output: the JSON Schema that the answer of a run fits (contract-2.md section 2.5).

@@ -16,10 +16,10 @@ export function failed<E>(span: Span, error: E): E {
 }
 
 /** Observes the parts of a stream. */
-export async function* watchStream(stream: Parts, look: Look, span: Span): AsyncGenerator<readonly Part[]> {
+export async function* watchStream(stream: Parts, observe: Observer, span: Span): AsyncGenerator<readonly Part[]> {
   try {
     for await (const parts of stream) {
-      for (const part of parts) look(part)
+      for (const part of parts) observe(part)
       yield parts
     }
   } catch (error) {
@@ -29,10 +29,10 @@ export async function* watchStream(stream: Parts, look: Look, span: Span): Async
   }
 }
 
-type Look = (part: Part) => void
+type Observer = (part: Part) => void
 
 /** Returns an observer that writes the parts of a reply into a span when it finishes. */
-export function createLook(span: Span, withContent: boolean): Look {
+export function createObserver(span: Span, withContent: boolean): Observer {
   let text = ''
   const calls: object[] = []
   return (part) => {
@@ -55,18 +55,25 @@ export function createLook(span: Span, withContent: boolean): Look {
 export function toMessages(prompt: LanguageModelV4Prompt): string {
   const messages = prompt.map(({ role, content }) => ({
     role,
-    parts: (typeof content === 'string' ? [{ type: 'text' as const, text: content }] : content).map((part) => {
-      if (part.type === 'text' || part.type === 'reasoning') return { type: part.type, content: part.text }
-      if (part.type === 'tool-call')
-        return { type: 'tool_call', id: part.toolCallId, name: part.toolName, arguments: part.input }
-      if (part.type === 'tool-result')
-        return {
-          type: 'tool_call_response',
-          id: part.toolCallId,
-          response: 'value' in part.output ? part.output.value : '',
-        }
-      return { type: part.type }
-    }),
+    parts: typeof content === 'string' ? [{ type: 'text', content }] : content.map(toPart),
   }))
   return JSON.stringify(messages)
+}
+
+type PromptPart = Exclude<LanguageModelV4Prompt[number]['content'], string>[number]
+
+function toPart(part: PromptPart): object {
+  switch (part.type) {
+    case 'text':
+    case 'reasoning':
+      return { type: part.type, content: part.text }
+    case 'tool-call':
+      return { type: 'tool_call', id: part.toolCallId, name: part.toolName, arguments: part.input }
+    case 'tool-result': {
+      const response = 'value' in part.output ? part.output.value : ''
+      return { type: 'tool_call_response', id: part.toolCallId, response }
+    }
+    default:
+      return { type: part.type }
+  }
 }

@@ -5,7 +5,7 @@ import { BatchSpanProcessor, type SpanExporter, TracerProvider } from '@opentele
 import type { TextModel } from '../executions/engine/models/text-model.ts'
 import type { Tool } from '../executions/engine/run/tools.ts'
 import { type ProxyFor, proxyVariables } from '../lib/net/proxies.ts'
-import { createLook, failed, mark, toMessages, watchStream } from './spans.ts'
+import { createObserver, failed, mark, toMessages, watchStream } from './spans.ts'
 import { silent, type Telemetry } from './telemetry.ts'
 
 /** Maximum wait for a collector, also at shutdown (ms). */
@@ -69,7 +69,7 @@ export function createTraces(
         try {
           if (withContent) span.setAttribute('gen_ai.input.messages', toMessages(options.prompt))
           const { stream } = await model.doStream(options)
-          return { stream: watchStream(stream, createLook(span, withContent), span) }
+          return { stream: watchStream(stream, createObserver(span, withContent), span) }
         } catch (error) {
           throw failed(span, error)
         }
