@@ -212,7 +212,7 @@ describe('a tRPC batch', () => {
     await server.forgetActors()
     server.queries.length = 0
     await Promise.all(Array.from({ length: 10 }, () => client.models.list.query()))
-    expect(server.queries.filter((sql) => sql.includes('"Token"'))).toHaveLength(1)
+    expect(server.queries.filter((sql) => sql.includes('FROM "Token"'))).toHaveLength(1)
   })
 })
 
