@@ -271,6 +271,16 @@ const REMEDIES: readonly (readonly [refusal: RegExp, remedy: string])[] = [
     'If PostgreSQL demands encryption, add sslmode=require to DATABASE_URL',
   ],
   [
+    /valid client certificate|certificate authentication failed/,
+    'Add a client certificate whose common name is the user, and its key, to DATABASE_URL: ' +
+      'sslcert=/path/client.pem&sslkey=/path/client.key',
+  ],
+  [
+    /key values mismatch/,
+    'The certificate and the key in DATABASE_URL do not belong together: correct sslcert or sslkey',
+  ],
+  [/^ENOENT .*, open /, 'Correct the path in DATABASE_URL: sslrootcert, sslcert or sslkey'],
+  [
     /^28P01 /,
     'Correct the user or the password in DATABASE_URL, where a password has %40 for @, %3A for :, %2F for / and %25 for %',
   ],

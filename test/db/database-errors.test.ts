@@ -1,4 +1,5 @@
 import { statSync } from 'node:fs'
+import { rm, writeFile } from 'node:fs/promises'
 import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { TLSSocket } from 'node:tls'
@@ -211,6 +212,21 @@ test('a PostgreSQL whose socket is gone while it restarts counts as unavailabili
   )
 })
 
+test('a certificate that is gone while requests wait for a connection is unavailability', async () => {
+  await using folder = await createFolder()
+  await using greeter = await startGreeter(createCertificate('localhost'))
+  const authority = join(folder.path, 'ca.pem')
+  await writeFile(authority, createCertificate('localhost').cert)
+  const adapter = await postgresqlAdapter(`${greeter.url}?sslmode=verify-full&sslrootcert=${authority}`, 1)
+  const connected = await adapter.connect()
+  const ask = () => failure(adapter.plain.rows({ sql: 'SELECT 1', args: [] }, false))
+  const asked = [ask(), ask(), ask()]
+  await rm(authority)
+  const errors = await Promise.all(asked)
+  await connected.dispose()
+  expect(errors.map((error) => toAppError(error).status)).toEqual([503, 503, 503])
+})
+
 test.each([
   ['Max client connections reached', 'no_connections'],
   ['The endpoint has been disabled. Enable it and retry.', 'unreachable'],
@@ -262,6 +278,11 @@ describe('an encrypted connection to PostgreSQL', () => {
 describe('a start that PostgreSQL refuses says what to do', () => {
   test.each([
     ['with a wrong password', [refusal('28P01', 'password authentication failed for user "ada"')], /%40 for @/],
+    [
+      'without a client certificate',
+      [refusal('28000', 'connection requires a valid client certificate')],
+      /sslcert=.*&sslkey=/,
+    ],
     ['without a password', SCRAM, /Add the user and the password/],
     [
       'for an unknown database',

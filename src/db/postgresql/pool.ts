@@ -59,14 +59,23 @@ export function openPool(url: string, options: PoolConfig): Connections {
   let chosen = url
   const choices = new WeakMap<Client, number>()
 
-  /** A client of the host that is chosen when it is made. */
-  class ChosenClient extends Client {
-    constructor(config?: ClientConfig) {
-      super({ ...config, connectionString: chosen })
-      choices.set(this, choice)
+  /**
+   * Makes a client of the host that is chosen then. If a certificate that the URL names cannot be read, the client fails
+   * to connect: a thrown error would end the process, because the pool also makes clients after others were closed.
+   */
+  function ChosenClient(config?: ClientConfig): Client {
+    let client: Client
+    try {
+      client = new Client({ ...config, connectionString: chosen })
+    } catch (error) {
+      const connect = (done: (error: unknown) => void) => process.nextTick(done, error)
+      client = Object.assign(new Client(), { connect })
     }
+    choices.set(client, choice)
+    return client
   }
-  const pool = new Pool({ ...options, connectionString: url, ...(chooses && { Client: ChosenClient }) })
+  const made = ChosenClient as unknown as new (config?: ClientConfig) => Client
+  const pool = new Pool({ ...options, connectionString: url, Client: made })
   const { max } = pool.options
   let established = 0
   pool.on('connect', () => established++).on('remove', () => established--)
