@@ -37,7 +37,7 @@ const isQuery = ({ sql, name, returns }: Prepared): boolean => returns && name !
 export function createLanes({ take, give }: Connections) {
   const lanes: Lane[] = []
   let opening: Promise<Lane> | null = null
-  /** Mean time of each prepared query, or of the groups with it (ms). */
+  /** Mean time of each prepared query (ms). */
   const means = new Map<string, number>()
 
   async function open(): Promise<Lane> {
@@ -99,18 +99,22 @@ export function createLanes({ take, give }: Connections) {
     return asked.promise
   }
 
-  /** Sends the waiting queries. If one fails, those after it were not executed, and are sent again. */
+  /**
+   * Sends the waiting queries. Each learns from the time that their means do not explain. If one fails, those after it
+   * were not executed, and are sent again.
+   */
   async function send(lane: Lane): Promise<void> {
     const asked = lane.waiting.splice(0)
     const statements = asked.map(({ statement }) => statement)
     const begun = performance.now()
     const { answers, error } = await sendQueries(lane.client, statements)
     const now = performance.now()
-    const time = now - Math.max(begun, lane.answeredAt)
+    const expected = statements.reduce((sum, { name }) => sum + means.get(name)!, 0)
+    const excess = now - Math.max(begun, lane.answeredAt) - expected
     lane.answeredAt = now
     if (error !== undefined) lane.failure ??= error
     for (const [index, { statement, resolve, reject }] of asked.entries()) {
-      learn(statement.name, time)
+      learn(statement.name, Math.max(0, means.get(statement.name)! + excess))
       if (answers[index]) resolve(answers[index])
       else if (index > answers.length && isOfStatement(error)) resolve(askAlone(statement))
       else reject(error)
