@@ -90,6 +90,8 @@ export async function startService(
   let isStarted = false
   const isReady = createReadyCheck({ ...stores, bus: far, stopping: stopping.signal })
   const app = createApp(deps, async () => (isStarted ? isReady() : null))
+  // A given token works as soon as the server listens.
+  if (settings.BOOTSTRAP_TOKEN !== undefined) await bootstrap(deps)
   const server = cleanup.adopt(await listen(app, settings, log, stopping.signal), close)
   // Links name the port that the system chose for 0.
   settings.PORT = portOf(server)

@@ -2,11 +2,11 @@ import { execFile, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
-import { connect, createServer } from 'node:net'
+import { connect, createServer, Server } from 'node:net'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import Sqlite from 'better-sqlite3'
-import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, inject, test, vi } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { createLog } from '../../src/lib/log.ts'
 import { newToken } from '../../src/lib/token.ts'
@@ -258,6 +258,27 @@ describe('a server with the most detailed log', () => {
     const { out, err } = await server.stop()
     expect(out + err).not.toContain(token.slice(4, 34))
   })
+})
+
+test('BOOTSTRAP_TOKEN is stored before a new server listens', async () => {
+  await using folder = await createFolder()
+  const { listen } = Server.prototype
+  let tokens: unknown
+  const spy = vi.spyOn(Server.prototype, 'listen').mockImplementation(function (
+    this: Server,
+    ...args: Parameters<typeof listen>
+  ) {
+    const file = new Sqlite(join(folder.path, 'data', 'muster.db'), { readonly: true })
+    tokens ??= file.prepare('SELECT count(*) AS "count" FROM "Token"').get()
+    file.close()
+    return listen.apply(this, args)
+  })
+  try {
+    await using _ = await start(folder.path, { BOOTSTRAP_TOKEN: newToken('mst') })
+    expect(tokens).toEqual({ count: 1 })
+  } finally {
+    spy.mockRestore()
+  }
 })
 
 test.concurrent('a SIGTERM that npm does not pass on stops a server of `npm start`', async () => {
