@@ -3,7 +3,7 @@ import { decodeHTML } from 'entities'
 import { badRequest } from '../errors.ts'
 import { openNetwork } from '../lib/net/network.ts'
 import { createProxyFor } from '../lib/net/proxies.ts'
-import { asList, asObject, asText } from '../lib/unknown.ts'
+import { asList, asObject, asText, type Fields } from '../lib/unknown.ts'
 import type { Settings } from '../settings.ts'
 import { delayIn, reasonOf, refusalOf } from './search-failures.ts'
 
@@ -19,7 +19,7 @@ const MAX_WORDS = 50
 
 export type Result = { title: string; url: string; text: string }
 
-export type SearchSettings = Pick<
+type SearchSettings = Pick<
   Settings,
   'SEARCH_PROVIDER' | 'SEARCH_API_KEY' | 'SEARCH_URL' | 'HTTP_PROXY' | 'HTTPS_PROXY' | 'NO_PROXY'
 >
@@ -29,10 +29,10 @@ type Provider = {
   request: (url: URL, key: string, query: string, count: number) => RequestInit
   /** Returns the results of an answer, or null if it has another form. Throws if they are missing for a reason. */
   results: (body: unknown) => readonly unknown[] | null
-  toResult: (row: Record<string, unknown>) => Result
+  toResult: (row: Fields) => Result
 }
 
-const toResult = ({ title, url, content }: Record<string, unknown>): Result => ({
+const toResult = ({ title, url, content }: Fields): Result => ({
   title: asText(title),
   url: asText(url),
   text: asText(content),
@@ -132,7 +132,7 @@ function toResults({ results, toResult }: Provider, body: unknown, count: number
   const rows = results(body)
   if (!rows) throw badRequest('The search provider did not answer with results. The operator must correct SEARCH_URL')
   return rows
-    .map((row) => toResult({ ...asObject(row) }))
+    .map((row) => toResult(asObject(row)))
     .filter(({ url }) => URL.canParse(url))
     .slice(0, count)
     .map(({ title, url, text }) => ({

@@ -16,46 +16,32 @@ export type Answer = { fields: readonly FieldDef[]; rows: (string | null)[][]; c
 
 /**
  * Sends statements to a connection with one Sync: one write, and one answer for all. Outside a transaction they are one
- * transaction. The first failure rejects with the error of its statement, and PostgreSQL skips the statements after it.
+ * transaction. Rejects with the error of the first statement that fails. PostgreSQL skips those after it.
  */
-export function sendTogether(client: PoolClient, statements: readonly Prepared[]): Promise<Answer[]> {
-  const { promise, resolve, reject } = Promise.withResolvers<Answer[]>()
-  client.query(new Batch(statements, (error, answers) => (error ? reject(error) : resolve(answers))))
-  return promise
+export async function sendTogether(client: PoolClient, statements: readonly Prepared[]): Promise<Answer[]> {
+  const { answers, error } = await sendBatch(client, statements)
+  if (error) throw error
+  return answers
 }
 
 /**
- * Sends the last statements of a transaction and its COMMIT with one Sync. Returns the first error, if there is one,
- * and the number of executed statements. If it is that of all statements, the transaction is committed: the error, such
- * as the end of the session, came after it. After any other error of a statement, the transaction waits for ROLLBACK.
+ * Sends statements as {@link sendTogether} does. Returns the answers of those that were executed, and the error of the
+ * next one. An error beside the answers of all, such as the end of the session, came after them: if the last one is
+ * COMMIT, the transaction is committed. After any other error of a statement, a transaction waits for ROLLBACK.
  */
-export function sendLast(
+export function sendBatch(
   client: PoolClient,
   statements: readonly Prepared[],
-): Promise<{ error: unknown; executed: number }> {
-  const { promise, resolve } = Promise.withResolvers<{ error: unknown; executed: number }>()
-  const batch = new Batch(statements, (error) => resolve({ error: error ?? undefined, executed: batch.at }))
-  client.query(batch)
-  return promise
-}
-
-/**
- * Sends queries to a connection with one Sync, so that PostgreSQL writes one answer for all. Returns the answers of those
- * before the first failure, and its error. PostgreSQL skips the queries after it.
- */
-export function sendQueries(
-  client: PoolClient,
-  queries: readonly Prepared[],
 ): Promise<{ answers: Answer[]; error: unknown }> {
   const { promise, resolve } = Promise.withResolvers<{ answers: Answer[]; error: unknown }>()
-  const batch = new Batch(queries, (error) =>
+  const batch = new Batch(statements, (error) =>
     resolve({ answers: batch.answers.slice(0, batch.at), error: error ?? undefined }),
   )
   client.query(batch)
   return promise
 }
 
-type Callback = (error: Error | null | undefined, answers: Answer[]) => void
+type Callback = (error?: Error | null) => void
 
 /** A prepared statement: PostgreSQL describes its columns once, since they cannot change as long as it is prepared. */
 type Known = { fields: readonly FieldDef[] | null }
@@ -84,7 +70,7 @@ type Wire = Connection & {
 /** pg accepts only subclasses of its Query while it pipelines. */
 class Batch extends Query {
   readonly statements: readonly Prepared[]
-  /** Called once, with the answers when PostgreSQL is ready for the next batch. pg replaces it to limit the time. */
+  /** Called once, when PostgreSQL is ready for the next batch or a statement fails. pg replaces it to limit the time. */
   callback: Callback
   readonly answers: Answer[]
   /** Index of the statement that is being answered. */
@@ -138,14 +124,14 @@ class Batch extends Query {
   }
 
   handleReadyForQuery(): void {
-    this.callback(null, this.answers)
+    this.callback()
   }
 
   /** The statements from the failed one on may not be prepared: PostgreSQL has skipped them. */
   handleError(error: Error, connection: Connection): void {
     const known = knownOf(connection)
     for (const { name } of this.statements.slice(this.at)) if (known.has(name)) known.set(name, 'doubtful')
-    this.callback(error, [])
+    this.callback(error)
   }
 }
 

@@ -1,5 +1,5 @@
 import type { PoolClient } from 'pg'
-import { type Answer, type Prepared, sendQueries, sendTogether } from './batch.ts'
+import { type Answer, type Prepared, sendBatch, sendTogether } from './batch.ts'
 import { type Connections, isOfStatement } from './pool.ts'
 import { isRead } from './retry.ts'
 
@@ -107,7 +107,7 @@ export function createLanes({ take, give }: Connections) {
     const asked = lane.waiting.splice(0)
     const statements = asked.map(({ statement }) => statement)
     const begun = performance.now()
-    const { answers, error } = await sendQueries(lane.client, statements)
+    const { answers, error } = await sendBatch(lane.client, statements)
     const now = performance.now()
     const expected = statements.reduce((sum, { name }) => sum + means.get(name)!, 0)
     const excess = now - Math.max(begun, lane.answeredAt) - expected

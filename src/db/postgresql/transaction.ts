@@ -2,7 +2,7 @@ import { PrismaPg } from '@prisma/adapter-pg'
 import { DriverAdapterError, type Transaction } from '@prisma/driver-adapter-utils'
 import { Pool, type PoolClient } from 'pg'
 import type { Runner, Statement } from '../fast-path/index.ts'
-import { type Answer, type Prepared, sendLast, sendTogether } from './batch.ts'
+import { type Answer, type Prepared, sendBatch, sendTogether } from './batch.ts'
 import { combine } from './combine.ts'
 import { isOfStatement } from './pool.ts'
 import { isAnswer, markRolledBack } from './retry.ts'
@@ -175,13 +175,13 @@ export async function sendCommit(
   statements: readonly Prepared[],
   give: TransactionOptions['give'],
 ): Promise<unknown> {
-  const { error, executed } = await sendLast(client, statements)
-  if (executed === statements.length) {
+  const { answers, error } = await sendBatch(client, statements)
+  if (answers.length === statements.length) {
     give(client, error)
     return undefined
   }
   // A connection that broke without an answer may have committed, and so may one that broke during COMMIT.
-  if (isAnswer(error) && executed < statements.length - 1) markRolledBack(error)
+  if (isAnswer(error) && answers.length < statements.length - 1) markRolledBack(error)
   give(client, isOfStatement(error) ? await rollBack(client) : error)
   return error
 }
@@ -195,8 +195,8 @@ export async function sendWhole(
   statement: Prepared,
   give: TransactionOptions['give'],
 ): Promise<unknown> {
-  const { error, executed } = await sendLast(client, [statement])
-  if (isAnswer(error) && !executed) markRolledBack(error)
+  const { answers, error } = await sendBatch(client, [statement])
+  if (isAnswer(error) && !answers.length) markRolledBack(error)
   give(client, error)
   return error
 }
