@@ -189,10 +189,10 @@ export async function createAsking(
 
   /** Changes or shortens the next request so that the model may accept it. Returns null if nothing is left to change. */
   function mend(failure: ModelFailure): Again | null {
-    if (last && changeOne(changesFor(failure, last.asked))) return AT_ONCE
+    if (last && changeOne(changesFor(failure, last.facts))) return AT_ONCE
     if (failure.kind !== 'context_too_long') return null
     // A default limit of the answer is given up before any history.
-    const hasDefault = last?.asked.settings.maxOutputTokens !== settings.maxOutputTokens
+    const hasDefault = last?.facts.settings.maxOutputTokens !== settings.maxOutputTokens
     if (hasDefault && changeOne(['maxOutputTokens'])) return AT_ONCE
     if (shortenFurther(failure)) return { retry: null, isTooLong: true }
     // If nothing is left to shorten, the limit of the answer may be the part that does not fit.

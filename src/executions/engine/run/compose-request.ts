@@ -7,7 +7,7 @@ import { formatOf, withSchema } from '../models/output-format.ts'
 import type { CallOptions, TextModel } from '../models/text-model.ts'
 import { type Changes, refusesOutput } from './change.ts'
 import { offersOf } from './offers.ts'
-import type { Asked } from './rejection-rules.ts'
+import type { RequestFacts } from './rejection-rules.ts'
 import { changeBody, changePackagedBody, reservedIn } from './request-bodies.ts'
 import { changePrompt, changeSettings, changeSystem, changeTools, withoutReasoning } from './request-changes.ts'
 import { shorten } from './shorten.ts'
@@ -24,7 +24,7 @@ export type ComposedRequest = {
   prompt: LanguageModelV4Prompt
   question: number
   messages: number
-  asked: Asked
+  facts: RequestFacts
   sent: LanguageModelV4Prompt
 }
 
@@ -37,8 +37,8 @@ export type Contents = {
   step: number
 }
 
-/** The model of a request, and how it is asked. */
-export type Manner = {
+/** The model that a request goes to, and what this model needs. */
+export type Target = {
   model: TextModel
   agentName: string
   settings: ModelSettings
@@ -58,20 +58,20 @@ export type Manner = {
 
 /** Composes a request to a model from its contents, with the settings and changes of this model. */
 export function composeRequest(
-  manner: Manner,
+  target: Target,
   contents: Contents,
 ): { request: ModelRequest; composed: ComposedRequest } {
-  const { model, agentName, output, changes, ignored } = manner
+  const { model, agentName, output, changes, ignored } = target
   const { provider } = model
   const offered = [...offersOf(contents.tools)]
   const acceptable = changeTools(offered, changes)
-  const call = callOf(manner, acceptable, contents.step)
-  const all = { ...defaultsOf(model), ...manner.settings }
+  const call = callOf(target, acceptable, contents.step)
+  const all = { ...defaultsOf(model), ...target.settings }
   const kept = changeSettings(all, changes)
   const fields = isCompatible(provider) ? bodyFieldsOf(kept, call) : {}
   for (const name of reservedIn(fields)) ignored(`providerOptions.compatible.${name}`)
-  const { own, isInWords, ...arranged } = promptOf(manner, contents, call.hasTools && kept.toolChoice !== 'none')
-  const asked = {
+  const { own, isInWords, ...arranged } = promptOf(target, contents, call.hasTools && kept.toolChoice !== 'none')
+  const facts: RequestFacts = {
     prompt: own,
     question: own.length - fromEnd(contents),
     tools: offered,
@@ -94,11 +94,11 @@ export function composeRequest(
         isCompatible(provider) ? changeBody(body, fields, changes) : changePackagedBody(body, changes),
     }),
   }
-  return { request, composed: { ...arranged, messages: contents.prompt.length, asked } }
+  return { request, composed: { ...arranged, messages: contents.prompt.length, facts } }
 }
 
 /** Returns the facts that settings depend on. */
-function callOf({ model, demandedTool }: Manner, tools: readonly { name: string }[], step: number): Call {
+function callOf({ model, demandedTool }: Target, tools: readonly { name: string }[], step: number): Call {
   const isOffered = demandedTool !== null && tools.some(({ name }) => name === demandedTool)
   return {
     provider: model.provider,
@@ -115,7 +115,7 @@ const fromEnd = ({ prompt, question }: Contents): number => prompt.length - ques
  * Returns the prompt for this model: without the reasoning of other models (`own`), with all changes (`prompt`), and
  * shortened (`sent`). `isInWords`: the prompt has the schema of the answer, because the request cannot have it.
  */
-function promptOf({ model, output, changes, ownFrom, maxSize }: Manner, contents: Contents, mayUseTools: boolean) {
+function promptOf({ model, output, changes, ownFrom, maxSize }: Target, contents: Contents, mayUseTools: boolean) {
   const { prompt: given, question: answers } = contents
   const own = ownFrom
     ? given.flatMap((message, index) => (index < ownFrom ? withoutReasoning(message) : message))

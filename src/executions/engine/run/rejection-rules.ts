@@ -6,8 +6,8 @@ import { digestsIn, filesIn, hasDocuments } from './request-changes.ts'
 
 // The wordings by which providers reject parts of a request, one rule each.
 
-/** Facts of a request that decide its changes. */
-export type Asked = {
+/** Parts of a request that decide its changes. */
+export type RequestFacts = {
   prompt: LanguageModelV4Prompt
   /** Index of the message that the run answers. */
   question: number
@@ -21,8 +21,8 @@ export type Asked = {
   isCompatible: boolean
 }
 
-/** Facts about a rejected request that rules ask for. */
-export type Facts = {
+/** Traits of a rejected request that rules ask for. */
+export type RequestTraits = {
   isCompatible: boolean
   /** Whether the package of a provider writes the request. */
   isPackage: boolean
@@ -47,18 +47,18 @@ export type Facts = {
   hasContentParts: boolean
   hasFiles: boolean
   /** Whether results of tools have pictures or documents. */
-  hasShown: boolean
+  hasResultFiles: boolean
 }
 
 /** A rejection: the text that a rule reads, which is its field or its sentence, and both of them. */
-export type Said = { text: string; detail: string; field: string | null; asked: Asked }
+export type Rejection = { text: string; detail: string; field: string | null; request: RequestFacts }
 
 /** A change that may help after rejections of one kind. */
 export type Rule = {
   /** The change, or a function that reads the changes from the rejection. */
-  change: Change | ((said: Said) => readonly Change[])
-  /** Facts that must be true of the request. */
-  of?: readonly (keyof Facts)[]
+  change: Change | ((rejection: Rejection) => readonly Change[])
+  /** Traits that must be true of the request. */
+  when?: readonly (keyof RequestTraits)[]
   /** Wording of the text. */
   says?: RegExp
   /** Wordings of the whole sentence besides, all of them. */
@@ -88,27 +88,27 @@ const UNKNOWN_FIELD = /extra inputs|unsupported|unknown|unrecognized|not (?:perm
 
 /** Rules for rejections of which only the sentence says what is wrong. */
 export const RULES_OF_SENTENCE: readonly Rule[] = [
-  { change: 'omit:anthropic-beta', of: ['isPackage'], says: /\banthropic-beta\b|invalid beta/i },
+  { change: 'omit:anthropic-beta', when: ['isPackage'], says: /\banthropic-beta\b|invalid beta/i },
   // OpenAI's package asks for a summary wherever it sets an effort, and OpenAI gives it to verified organizations only.
-  { change: ({ field }) => (field === 'reasoning.summary' ? ['omit:summary'] : []), of: ['isPackage'] },
+  { change: ({ field }) => (field === 'reasoning.summary' ? ['omit:summary'] : []), when: ['isPackage'] },
   // Other rejections may mention streaming or its options.
   {
     change: 'stream',
-    of: ['hasStatus'],
+    when: ['hasStatus'],
     says: /^(?!.*(?:stream_options|include_usage)).*\bstream(?:ing)?\b/is,
     sentence: [/\b(?:not|un\w+|must|cannot|only)\b|n't\b/i],
   },
-  { change: ({ detail }) => maxTokensIn(detail), of: ['hasLimit'] },
+  { change: ({ detail }) => maxTokensIn(detail), when: ['hasLimit'] },
   // OpenAI, of models that do not reason beside tools in chat completions, as they do by default.
   {
     change: 'no_effort',
-    of: ['isCompatible', 'hasTools'],
+    when: ['isCompatible', 'hasTools'],
     says: /function tools with reasoning_?effort are not supported/i,
   },
   // Servers of Google that know only the older field for the inputs of tools, or its rules.
   {
     change: 'older_parameters',
-    of: ['isPackage', 'hasTools'],
+    when: ['isPackage', 'hasTools'],
     says: /parameters_?json_?schema|non-?empty for OBJECT/i,
   },
   {
@@ -116,93 +116,93 @@ export const RULES_OF_SENTENCE: readonly Rule[] = [
       const field = /unknown name \\?"(id|thought_?signature|thought)\\?" at '?contents/i.exec(detail)?.[1]
       return field ? [`parts:${field}`] : []
     },
-    of: ['isPackage'],
+    when: ['isPackage'],
   },
   {
     change: 'instructions',
-    of: ['isPackage'],
+    when: ['isPackage'],
     says: /instructions (?:are|is) required|system messages are not allowed/i,
   },
   // Copilot and ChatGPT refuse the long ids of their own items, and OpenAI those that a gateway has made.
-  { change: 'item_ids', of: ['isPackage'], says: /\binput[.[]\d+\]?\.id\b/i },
+  { change: 'item_ids', when: ['isPackage'], says: /\binput[.[]\d+\]?\.id\b/i },
   // Texts in a list of parts. vLLM names the first form of the input that does not fit.
   {
     change: 'plain_content',
-    of: ['isPackage'],
+    when: ['isPackage'],
     says: /\b(?:output|input)_text\b|\binput\.str: |\bcontent\b.{0,60}(?:valid string|be a string|expected (?:a )?string)/i,
   },
   // Gateways, most of which do not name the pictures in the result of a tool.
   {
     change: 'pictures_apart',
-    of: ['isPackage', 'hasShown'],
+    when: ['isPackage', 'hasResultFiles'],
     says: /\bimages?\b|should be a valid string|: invalid input\b/i,
     unless: OF_SOME_FILES,
   },
   // Servers that accept only a text as the content of an answer, or no thinking in it.
   {
     change: 'reasoning',
-    of: ['isCompatible', 'hasContentParts'],
+    when: ['isCompatible', 'hasContentParts'],
     says: /\bcontent\b.{0,80}(?:\bstr(?:ing)?\b|\btext\b)|content as a list|(?:variant|type|tag)\W{1,3}(?:thinking|reasoning)\b/i,
   },
   {
     change: 'add_reasoning',
-    of: ['isCompatible', 'hasCalls'],
+    when: ['isCompatible', 'hasCalls'],
     says: /reasoning_content/,
     unless: UNKNOWN_FIELD,
   },
   // Templates for models that make one call at a time.
-  { change: 'single_calls', of: ['isCompatible', 'hasCalls'], says: /only supports? (?:a )?single tool/i },
-  { change: 'blank_content', of: ['isCompatible', 'hasCalls'], says: BLANK_CONTENT },
-  { change: 'filled_content', of: ['isCompatible', 'hasCalls'], says: BLANKS },
+  { change: 'single_calls', when: ['isCompatible', 'hasCalls'], says: /only supports? (?:a )?single tool/i },
+  { change: 'blank_content', when: ['isCompatible', 'hasCalls'], says: BLANK_CONTENT },
+  { change: 'filled_content', when: ['isCompatible', 'hasCalls'], says: BLANKS },
   // `null` beside calls.
   {
     change: 'empty_content',
-    of: ['isCompatible', 'hasCalls'],
+    when: ['isCompatible', 'hasCalls'],
     says: /\bcontent\b\W{0,2}(?: field)? is (?:a )?required|missing field \W?content\b|\bNullValue\b|\bcontent\b.*(?:\b(?:null|nil|none)\b|be a (?:valid )?string)|\b(?:null|nil|none)\b.*\bcontent\b|\bNoneType\b|value is not callable: null|invalid 'content' field/is,
     unless: BLANK_CONTENT,
   },
   // Any text beside calls.
   {
     change: 'calls_alone',
-    of: ['isCompatible', 'hasCalls'],
+    when: ['isCompatible', 'hasCalls'],
     says: /content or tool_?calls\b.{0,20}\bnot both|text content is not allowed when tool_?calls/i,
   },
   {
     change: 'plain_references',
-    of: ['isCompatible', 'hasCalls'],
+    when: ['isCompatible', 'hasCalls'],
     says: /\breferenced name\b.{0,200}\bfunction_?response/i,
   },
   // Results without the name of their tool.
   {
     change: 'tool_names',
-    of: ['isCompatible', 'hasCalls'],
+    when: ['isCompatible', 'hasCalls'],
     says: /\bname\W{1,3}(?:is (?:a )?required|field required|cannot be empty)|missing field \W?name\b|\btool\b.{0,20}must have a name/i,
   },
   // DeepSeek and Kimi, for an answer that must begin with thinking.
   {
     change: 'add_reasoning',
-    of: ['isPackage', 'hasCalls'],
+    when: ['isPackage', 'hasCalls'],
     says: /thinking.{0,60}must be passed back|reasoning_content is missing/i,
   },
-  { change: 'omit:include', of: ['isPackage'], says: /encrypted content is not supported/i },
+  { change: 'omit:include', when: ['isPackage'], says: /encrypted content is not supported/i },
   // Bedrock, LiteLLM and Anthropic, for earlier calls in a request that offers no tools.
   {
     change: 'calls:here',
-    of: ['hasCalls', 'hasNoTools'],
+    when: ['hasCalls', 'hasNoTools'],
     says: /toolconfig|tool calling without|must define tools|expects the `?tools\b/i,
   },
-  { change: 'signatures:here', of: ['hasCalls'], says: /thought[_ ]?signature/i, sentence: [WRONG_SIGNATURE] },
-  { change: 'signatures', of: ['hasCalls'], says: /thought[_ ]?signature/i, unless: WRONG_SIGNATURE },
+  { change: 'signatures:here', when: ['hasCalls'], says: /thought[_ ]?signature/i, sentence: [WRONG_SIGNATURE] },
+  { change: 'signatures', when: ['hasCalls'], says: /thought[_ ]?signature/i, unless: WRONG_SIGNATURE },
   // Names of tools, whose rule Cohere states without hyphens.
   {
     change: 'plain_names',
-    of: ['hasHyphens'],
+    when: ['hasHyphens'],
     says: /(?:tool|function)s?\b.{0,60}\bnames?\b.{0,160}(?:match|pattern|must only|can only|only contain|invalid char)/i,
   },
   // An input of a tool without properties.
   {
     change: 'empty_inputs',
-    of: ['isCompatible', 'hasTools'],
+    when: ['isCompatible', 'hasTools'],
     says: /non-?empty for OBJECT|require at least one of: 'properties'|properties.{0,20}(?:must not|cannot) be empty/i,
   },
 ]
@@ -241,39 +241,39 @@ export const RULES_OF_PARTS: readonly Rule[] = [
     change: ({ text, detail }) => [
       OF_THIS_SCHEMA.test(text) || OF_THIS_SCHEMA.test(detail) ? 'output:schema' : 'output',
     ],
-    of: ['hasOutput'],
+    when: ['hasOutput'],
     says: /response[_. ]?format|json[_ ]?mode|json_object|generate json|response[_ ]?(?:json[_ ]?)?schema|response[_ ]?mime[_ ]?type|json[_ ]?schema|structured[-_ ]?output|output_(?:config(?!\.effort)|format)|text\.format|guided|grammar|^strict$/i,
     unless: OF_TOOLS,
   },
-  { change: 'stream_options', of: ['isCompatible'], says: /stream_options|include_usage/i },
+  { change: 'stream_options', when: ['isCompatible'], says: /stream_options|include_usage/i },
   {
     change: 'max_completion_tokens',
-    of: ['isCompatible', 'setsLimit'],
+    when: ['isCompatible', 'setsLimit'],
     says: SETTINGS.maxOutputTokens,
     sentence: [/max_completion_tokens/],
   },
   // The reasoning may be wrong in one history only.
-  { change: 'reasoning:here', of: ['hasReasoning'], says: ABOUT_REASONING, sentence: [WRONG_REASONING] },
+  { change: 'reasoning:here', when: ['hasReasoning'], says: ABOUT_REASONING, sentence: [WRONG_REASONING] },
   // An unknown field of earlier messages.
   {
     change: 'reasoning',
-    of: ['hasReasoning'],
+    when: ['hasReasoning'],
     says: ABOUT_REASONING,
     sentence: [OTHER_REASONING, /\bmessages?\W{0,2}[.[]\W?\d/i, UNKNOWN_FIELD],
   },
   {
-    change: ({ text, asked: { settings } }) =>
+    change: ({ text, request: { settings } }) =>
       SETTING_NAMES.filter((name) => settings[name] !== undefined && SETTINGS[name].test(text)),
   },
   {
-    change: ({ text, asked: { fields } }) =>
+    change: ({ text, request: { fields } }) =>
       Object.keys(fields)
         .filter((name) => hasWord(text, name))
         .map((name): Change => `extra:${name}`),
   },
   // The value alone, as gateways pass OpenAI's refusals on without the name of the field.
   {
-    change: ({ detail, asked: { settings, fields } }) => [
+    change: ({ detail, request: { settings, fields } }) => [
       ...SETTING_NAMES.filter((name) => isQuoted(settings[name], detail)),
       ...Object.keys(fields)
         .filter((name) => isQuoted(fields[name], detail))
@@ -282,30 +282,30 @@ export const RULES_OF_PARTS: readonly Rule[] = [
     says: /\bvalues?\b/i,
     sentence: [/\b(?:un|not )supported|\binvalid\b/i],
   },
-  { change: 'reasoning', of: ['hasReasoning'], says: ABOUT_REASONING, sentence: [OTHER_REASONING] },
+  { change: 'reasoning', when: ['hasReasoning'], says: ABOUT_REASONING, sentence: [OTHER_REASONING] },
   {
-    change: ({ detail, asked }) => changesOfFiles(detail, asked.prompt),
-    of: ['hasFiles'],
+    change: ({ detail, request }) => changesOfFiles(detail, request.prompt),
+    when: ['hasFiles'],
     says: /image|vision|multimodal|picture|\bmedia(?:_|\b)|(?:\b|_)file|pdf|document(?!ation)|mime ?type|content.{0,40}(?:\bstr\b|string|text)|expected string.{0,40}content|untagged enum \w*content|\burl does not appear to be valid|图片|图像/i,
   },
   { change: 'system', says: /\b(?:system|developer)\b|roles? must alternate|\bmessages\W{1,2}0\W{1,2}role\b/i },
   {
     change: 'schemas',
-    of: ['hasRichSchemas'],
+    when: ['hasRichSchemas'],
     says: /schema|grammar|function_declarations|additionalProperties|\b(?:Null|Undefined)Value\b|(?:tool|function).{0,80}(?:parameters|properties)/i,
   },
-  { change: 'output:schema', of: ['hasOutput'], says: /\bschema\b|additionalProperties/i, unless: OF_TOOLS },
+  { change: 'output:schema', when: ['hasOutput'], says: /\bschema\b|additionalProperties/i, unless: OF_TOOLS },
   {
-    change: ({ text, asked: { tools } }) =>
+    change: ({ text, request: { tools } }) =>
       namedTools(text, tools).flatMap((name): Change[] => [`schema:${name}`, `tool:${name}`]),
     sentence: [/schema|parameters|function_declarations|input_schema|properties/i],
   },
   {
-    change: ({ detail, asked: { tools } }) => {
+    change: ({ detail, request: { tools } }) => {
       const most = limitIn(detail, tools.length)
       return most ? [`tools:${most}`] : []
     },
-    of: ['hasTools'],
+    when: ['hasTools'],
     says: /tool|function/i,
   },
 ]
@@ -330,11 +330,11 @@ export const LAST_RULES: readonly Rule[] = [
       const added = /[\w-]+$/.exec(field ?? '')?.[0]
       return added && !KEPT.has(added) ? [`omit:${added}`] : []
     },
-    of: ['isPackage'],
+    when: ['isPackage'],
   },
-  { change: 'omit:thinking', of: ['isPackage', 'hasOptions'], says: /thinking/i },
+  { change: 'omit:thinking', when: ['isPackage', 'hasOptions'], says: /thinking/i },
   {
-    change: ({ detail, field, asked: { settings } }) => {
+    change: ({ detail, field, request: { settings } }) => {
       // The setting is left out instead.
       if (settings.parallelToolCalls !== undefined && SETTINGS.parallelToolCalls.test(detail)) return []
       const isField = field === 'tools' && /parameter|argument|extra inputs/i.test(detail)
@@ -342,7 +342,7 @@ export const LAST_RULES: readonly Rule[] = [
       if (!isRefused || !/tool|function/i.test(`${field} ${detail}`)) return []
       return [FLAG_MISSING.test(detail) ? 'tools:flag' : TOOLS_HERE.test(detail) ? 'tools:here' : 'tools']
     },
-    of: ['hasTools', 'hasNoCallsHere'],
+    when: ['hasTools', 'hasNoCallsHere'],
   },
 ]
 

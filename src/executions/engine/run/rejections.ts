@@ -6,13 +6,13 @@ import { plainSchema } from '../models/tool-schemas.ts'
 import type { Change } from './change.ts'
 import { isBlocked } from './history.ts'
 import {
-  type Asked,
-  type Facts,
   LAST_RULES,
+  type Rejection,
+  type RequestFacts,
+  type RequestTraits,
   RULES_OF_PARTS,
   RULES_OF_SENTENCE,
   type Rule,
-  type Said,
 } from './rejection-rules.ts'
 import { digestsIn, filesIn, hasFiles, hasParts } from './request-changes.ts'
 
@@ -21,17 +21,17 @@ import { digestsIn, filesIn, hasFiles, hasParts } from './request-changes.ts'
 /**
  * Returns the changes that may help after a rejection, the likeliest first. Considers only parts that the request has.
  */
-export function changesFor(failure: ModelFailure, asked: Asked): Change[] {
+export function changesFor(failure: ModelFailure, request: RequestFacts): Change[] {
   const { kind, field, detail } = failure
-  const ofSize = changesOfSize(failure, asked)
+  const ofSize = changesOfSize(failure, request)
   if (ofSize) return ofSize
-  if (kind === 'content_filter') return asked.prompt.some(isBlocked) ? ['after_block'] : []
+  if (kind === 'content_filter') return request.prompt.some(isBlocked) ? ['after_block'] : []
   if (kind !== 'unsupported' && kind !== 'refused' && kind !== 'unknown') return []
-  const facts = factsOf(failure, asked)
+  const traits = traitsOf(failure, request)
   const changesIn = (text: string, rules: readonly Rule[]): Change[] => {
-    const said = { text, detail, field, asked }
-    const matching = rules.filter((rule) => applies(rule, said, facts))
-    return matching.flatMap(({ change }) => (typeof change === 'string' ? change : change(said)))
+    const rejection = { text, detail, field, request }
+    const matching = rules.filter((rule) => applies(rule, rejection, traits))
+    return matching.flatMap(({ change }) => (typeof change === 'string' ? change : change(rejection)))
   }
   return [
     ...new Set([
@@ -44,14 +44,14 @@ export function changesFor(failure: ModelFailure, asked: Asked): Change[] {
 }
 
 /** Returns the changes of a request that is too large or too expensive; null for other rejections. */
-function changesOfSize({ kind, detail, status, contextWindow }: ModelFailure, asked: Asked): Change[] | null {
-  if (kind === 'context_too_long' && hasLimit(asked) && contextWindow !== null) {
+function changesOfSize({ kind, detail, status, contextWindow }: ModelFailure, request: RequestFacts): Change[] | null {
+  if (kind === 'context_too_long' && hasLimit(request) && contextWindow !== null) {
     const most = answerLimitIn(detail, contextWindow)
     return most === null ? [] : [`answer:${most}`]
   }
   const isOfBytes = (status === 413 || /\b(?:bytes|payload)\b/i.test(detail)) && !/token/i.test(detail)
-  if (kind === 'context_too_long' && isOfBytes) return changesOfBytes(asked.prompt)
-  const affordable = asked.isCompatible && kind === 'quota' ? Number(AFFORDABLE.exec(detail)?.[1] ?? 0) : 0
+  if (kind === 'context_too_long' && isOfBytes) return changesOfBytes(request.prompt)
+  const affordable = request.isCompatible && kind === 'quota' ? Number(AFFORDABLE.exec(detail)?.[1] ?? 0) : 0
   return affordable >= MIN_AFFORDABLE ? [`afford:${affordable}`] : null
 }
 
@@ -63,28 +63,33 @@ function changesOfBytes(prompt: LanguageModelV4Prompt): Change[] {
 }
 
 /** Returns whether the request limits its answer, as provider packages always do. */
-const hasLimit = ({ settings, isCompatible }: Asked): boolean => settings.maxOutputTokens !== undefined || !isCompatible
+const hasLimit = ({ settings, isCompatible }: RequestFacts): boolean =>
+  settings.maxOutputTokens !== undefined || !isCompatible
 
 /** OpenRouter's wording for an answer whose limit, by default that of the model, costs more than the credit left. */
 const AFFORDABLE = /fewer max_tokens.{0,80}can only afford (\d{1,9})/i
 /** Minimum limit of an answer that is worth a request (tokens). */
 const MIN_AFFORDABLE = 1_024
 
-const applies = ({ of = [], says, sentence = [], unless }: Rule, { text, detail }: Said, facts: Facts): boolean =>
-  of.every((fact) => facts[fact]) &&
+const applies = (
+  { when = [], says, sentence = [], unless }: Rule,
+  { text, detail }: Rejection,
+  traits: RequestTraits,
+): boolean =>
+  when.every((trait) => traits[trait]) &&
   (!says || says.test(text)) &&
   sentence.every((wording) => wording.test(detail)) &&
   !unless?.test(text)
 
 /** Returns what a rejected request has. */
-function factsOf({ status }: ModelFailure, asked: Asked): Facts {
-  const { prompt, question, tools, settings, hasOutput, isCompatible } = asked
+function traitsOf({ status }: ModelFailure, request: RequestFacts): RequestTraits {
+  const { prompt, question, tools, settings, hasOutput, isCompatible } = request
   const hasTools = tools.length > 0
   return {
     isCompatible,
     isPackage: !isCompatible,
     hasStatus: status !== null,
-    hasLimit: hasLimit(asked),
+    hasLimit: hasLimit(request),
     setsLimit: settings.maxOutputTokens !== undefined,
     hasOptions: Boolean(settings.providerOptions),
     hasOutput,
@@ -97,7 +102,7 @@ function factsOf({ status }: ModelFailure, asked: Asked): Facts {
     hasReasoning: hasParts(prompt, ['reasoning']),
     hasContentParts: hasContentParts(prompt),
     hasFiles: hasFiles(prompt),
-    hasShown: prompt.some((message) => message.role === 'tool' && filesIn(message).length > 0),
+    hasResultFiles: prompt.some((message) => message.role === 'tool' && filesIn(message).length > 0),
   }
 }
 
