@@ -126,7 +126,7 @@ const routes = [
   createRoute({
     getParentRoute,
     path: '/spaces/$spaceId',
-    validateSearch: only('tab', 'file'),
+    validateSearch: only('tab', 'file', 'search'),
     component: lazyRouteComponent(() => loadPage(() => import('./features/spaces/space.tsx')), 'Space'),
   }),
   createRoute({

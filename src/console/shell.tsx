@@ -5,6 +5,7 @@ import { describeFailure } from './api.ts'
 import { Avatar } from './components/badge.tsx'
 import { IconButton } from './components/button.tsx'
 import { Dialog } from './components/dialog.tsx'
+import { useGuardOfAll } from './components/guard.ts'
 import { Menu, MenuItem, MenuLabel, MenuLine } from './components/menu.tsx'
 import { Reconnecting } from './components/page.tsx'
 import { Toasts, toast } from './components/toast.tsx'
@@ -46,6 +47,7 @@ export function Shell() {
   const href = useRouterState({ select: ({ resolvedLocation }) => resolvedLocation?.href })
   const isConnected = useChanges('approvals.changes', 'approvals.')
   useNotifications()
+  useGuardOfAll()
   useEffect(applyTheme, [])
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: another page closes the drawer

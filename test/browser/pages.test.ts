@@ -279,7 +279,8 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
       (await request(server, 'GET', `/api/v1/spaces/${spaceId}/files/content?path=a.md`)).body.content
     await write('# One')
     const { page } = await visit(browser, owner, `/app/spaces/${spaceId}?file=a.md`)
-    await page.getByRole('heading', { name: 'One' }).waitFor()
+    // The page itself has the only heading of the first level.
+    await page.getByRole('heading', { name: 'One', level: 2 }).waitFor()
     await write('# Two')
     const file = { name: 'b.txt', mimeType: 'text/plain', buffer: Buffer.from('b') }
     await page.locator('input[type=file]').setInputFiles(file)
@@ -705,6 +706,48 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
       await main.getByRole('status').getByText('Nothing fits').waitFor()
       await page.unrouteAll({ behavior: 'wait' })
     }
+    await leave(page)
+  })
+
+  it('search all files of a space, also those that the list has not read yet', async () => {
+    const spaceId = (await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Many files' } })).body.id
+    for (const path of ['docs/Notes.md', ...Array.from({ length: 10 }, (_, index) => `log/${index}.txt`), 'z/notes.md'])
+      await request(server, 'PUT', `/api/v1/spaces/${spaceId}/files/content`, { body: { path, content: path } })
+    const { page } = await visit(browser, owner)
+    // Pages of five files, where a space can have 2,000.
+    await page.route('**/trpc/*files.list*', (route) =>
+      route.continue({ url: route.request().url().replaceAll('limit%22%3A1000', 'limit%22%3A5') }),
+    )
+    await page.goto(`/app/spaces/${spaceId}`)
+    const files = page.getByRole('region', { name: 'Files' }).getByRole('listitem')
+    await page.getByLabel('Search: Files').fill('NOTES md')
+    await expect
+      .poll(() => files.allInnerTexts())
+      .toEqual([expect.stringContaining('docs/'), expect.stringContaining('z/')])
+    await files.last().click()
+    await page.getByText('z/notes.md').last().waitFor()
+    expect(await files.count()).toBe(2)
+    await page.getByLabel('Search: Files').fill('absent')
+    await page.getByRole('status').getByText('Nothing fits').waitFor()
+    await page.unrouteAll({ behavior: 'wait' })
+    await leave(page)
+  })
+
+  it('ask once before a page with two changed forms is left', async () => {
+    const { page } = await visit(browser, owner, '/app/settings/profile')
+    await page.getByLabel('Name', { exact: true }).fill('Another name')
+    await page.getByLabel('New password').fill('correct horse battery')
+    let asked = 0
+    page.on('dialog', (dialog) => {
+      asked += 1
+      void (asked === 1 ? dialog.dismiss() : dialog.accept())
+    })
+    await page.getByRole('link', { name: 'Keys' }).click()
+    await expect.poll(() => asked).toBe(1)
+    expect(await page.getByLabel('Name', { exact: true }).inputValue()).toBe('Another name')
+    await page.getByRole('link', { name: 'Keys' }).click()
+    await page.getByRole('heading', { name: 'Keys', exact: true }).waitFor()
+    expect(asked).toBe(2)
     await leave(page)
   })
 

@@ -20,6 +20,11 @@ const marked = new Marked(formulas, {
     // An image becomes a link, because loading it would reveal the reader to its server.
     image: ({ href, text }) =>
       `<a href="${escaped(href)}">${escaped(text || href)}</a> <small>(${texts.picture})</small>`,
+    // The page around the text has the only heading of the first level.
+    heading({ tokens, depth }) {
+      const name = `h${Math.min(depth + 1, 6)}`
+      return `<${name}>${this.parser.parseInline(tokens)}</${name}>`
+    },
     // An input would need a label.
     checkbox: ({ checked }) => `<small>${checked ? '☑' : '☐'}</small> `,
     // Raw HTML is shown as text, apart from the line breaks of tables.
@@ -37,7 +42,7 @@ purify.addHook('afterSanitizeAttributes', (node) => {
 const ALLOWED = {
   ALLOWED_TAGS: [
     ...['p', 'br', 'hr', 'strong', 'em', 'del', 's', 'code', 'pre', 'blockquote', 'a', 'ul', 'ol', 'li', 'small'],
-    ...['h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'table', 'thead', 'tbody', 'tr', 'th', 'td'],
+    ...['h2', 'h3', 'h4', 'h5', 'h6', 'table', 'thead', 'tbody', 'tr', 'th', 'td'],
   ],
   ALLOWED_ATTR: ['href', 'align', 'start', 'target', 'rel'],
   // These hold no address.

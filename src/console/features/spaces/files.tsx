@@ -1,13 +1,15 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
 import { FilePlus, FileText, Upload } from 'lucide-react'
-import { useRef, useState } from 'react'
+import { useEffect, useRef, useState } from 'react'
 import { callMutation, callQuery, toFailure } from '../../api.ts'
 import { Button } from '../../components/button.tsx'
+import { fits } from '../../components/combobox.ts'
 import { Dialog } from '../../components/dialog.tsx'
 import { TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, Loaded } from '../../components/page.tsx'
+import { SearchField, useSearching } from '../../components/search.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { size } from '../../lib/format.ts'
 import { everyMs, pages, useAction } from '../../queries.ts'
@@ -18,12 +20,25 @@ import { useUpload } from './upload.ts'
 
 type Props = { spaceId: string; mayChange: boolean; path: string | null; onOpen: (path: string | null) => void }
 
+/** Number of files from which on the list has a search. */
+const MANY = 10
+
 /** The files of a space, and one open file beside the list. */
 export function Files({ spaceId, mayChange, path, onOpen }: Props) {
   const [isNew, setIsNew] = useState(false)
   const [isOver, setIsOver] = useState(false)
   const picker = useRef<HTMLInputElement>(null)
-  const list = useInfiniteQuery({ ...pages('files.list', { id: spaceId }, 200), ...everyMs(15_000) })
+  const list = useInfiniteQuery({ ...pages('files.list', { id: spaceId }, 1_000), ...everyMs(15_000) })
+  const {
+    filter: { search = '' },
+    field,
+  } = useSearching()
+  // A search is among all files.
+  const { hasNextPage, isFetching, isError, fetchNextPage } = list
+  const isIncomplete = search !== '' && hasNextPage && !isError
+  useEffect(() => {
+    if (isIncomplete && !isFetching) void fetchNextPage()
+  }, [isIncomplete, isFetching, fetchNextPage])
   const upload = useUpload(spaceId)
   return (
     <div className="grid grid-cols-1 gap-4 lg:grid-cols-[18rem_minmax(0,1fr)]">
@@ -74,29 +89,42 @@ export function Files({ spaceId, mayChange, path, onOpen }: Props) {
                 </div>
               )
             }
+            const found = files.filter((file) => fits(file.path, search))
             return (
-              <div className="max-h-[60vh] overflow-y-auto p-1">
-                <ul>
-                  {files.map((file) => (
-                    <li key={file.path}>
-                      <button
-                        type="button"
-                        aria-current={file.path === path ? 'true' : undefined}
-                        className={cn(
-                          'flex w-full items-center gap-2 rounded-md px-2 py-1.5 text-left hover:bg-hover',
-                          file.path === path && 'bg-hover font-medium',
-                        )}
-                        onClick={() => onOpen(file.path)}
-                      >
-                        <FileText size={15} aria-hidden className="shrink-0 text-soft" />
-                        <Path path={file.path} />
-                        <span className="shrink-0 text-soft text-xs">{size(file.size)}</span>
-                      </button>
-                    </li>
-                  ))}
-                </ul>
-                <More query={list} />
-              </div>
+              <>
+                {(files.length >= MANY || field.value) && (
+                  <div className="p-2 pb-0">
+                    <SearchField list={t.tabs.files} {...field} />
+                  </div>
+                )}
+                <div className="max-h-[60vh] overflow-y-auto p-1">
+                  {!found.length && (
+                    <p role="status" className="p-2 text-soft">
+                      {isIncomplete ? texts.loading : texts.noMatch}
+                    </p>
+                  )}
+                  <ul>
+                    {found.map((file) => (
+                      <li key={file.path}>
+                        <button
+                          type="button"
+                          aria-current={file.path === path ? 'true' : undefined}
+                          className={cn(
+                            'flex w-full items-center gap-2 rounded-md px-2 py-1.5 text-left hover:bg-hover',
+                            file.path === path && 'bg-hover font-medium',
+                          )}
+                          onClick={() => onOpen(file.path)}
+                        >
+                          <FileText size={15} aria-hidden className="shrink-0 text-soft" />
+                          <Path path={file.path} />
+                          <span className="shrink-0 text-soft text-xs">{size(file.size)}</span>
+                        </button>
+                      </li>
+                    ))}
+                  </ul>
+                  <More query={list} />
+                </div>
+              </>
             )
           }}
         </Loaded>

@@ -43,10 +43,10 @@ export function Space() {
 
 function Shown({ space }: { space: SpaceShape }) {
   const navigate = useNavigate()
-  const { tab, file } = useSearch({ from: '/spaces/$spaceId' })
+  const { tab, file, search } = useSearch({ from: '/spaces/$spaceId' })
   const [open, setOpen] = useState<'edit' | 'delete' | null>(null)
-  const go = (search: { tab?: string; file?: string }) =>
-    void navigate({ to: '/spaces/$spaceId', params: { spaceId: space.id }, search, replace: true })
+  const go = (to: { tab?: string; file?: string; search?: string | undefined }) =>
+    void navigate({ to: '/spaces/$spaceId', params: { spaceId: space.id }, search: to, replace: true })
   const mayChange = useMayChange(space.ownerId)
   const remove = useAction(() => callMutation('spaces.delete', { id: space.id }), {
     changes: ['spaces.', 'chats.'],
@@ -82,7 +82,7 @@ function Shown({ space }: { space: SpaceShape }) {
             spaceId={space.id}
             mayChange={mayChange}
             path={file ?? null}
-            onOpen={(path) => go({ tab: 'files', file: path ?? '' })}
+            onOpen={(path) => go({ tab: 'files', file: path ?? '', search })}
           />
         )}
         {current === 'instructions' && <Instructions space={space} isReadOnly={!mayChange} />}
