@@ -64,7 +64,8 @@ The server reads no file of settings by itself. Pass it a file of variables (\`N
 | systemd | \`EnvironmentFile=/etc/muster.env\` |
 | Docker Compose | \`.env\`; \`compose.yaml\` decides a few itself, such as \`PORT\` |
 
-In a shell, put single quotes around a value with blanks, quotes or brackets:
+In PowerShell, set a variable first: \`$env:ANTHROPIC_API_KEY = '…'; npm start\`. In a shell such as bash, put single quotes around a
+value with blanks, quotes or brackets:
 \`COMPATIBLE_PROVIDERS='[{"name": "groq", …}]' npm start\`.`,
     ...sections,
     `## Read by libraries

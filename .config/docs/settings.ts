@@ -17,7 +17,8 @@ export const SETTINGS_HELP: Record<string, Partial<Record<keyof Settings, Settin
     },
     ALLOWED_HOSTS: {
       text: 'Accepted `Host` names, separated by commas, or `*`. The server answers 421 to others. Health checks and metrics accept every host.',
-      fallback: 'loopback, IP addresses, the host of `PUBLIC_URL`',
+      fallback:
+        'loopback, IP addresses, the host of `PUBLIC_URL`; all hosts without `PUBLIC_URL` if `HOST` is not loopback',
     },
     CORS_ORIGINS: {
       text: 'Origins whose pages may call the APIs, separated by commas (`https://app.example.com`), or `*`.',

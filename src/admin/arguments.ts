@@ -66,7 +66,7 @@ export const COMMANDS: readonly Command[] = [
   },
   {
     usage: 'token create --user EMAIL --org SLUG --name NAME [--expires DAYS | --expires-at ISO] [--scope SCOPE]...',
-    summary: 'Create a token, shown once. Default scope: *. Others: agents:read, executions:write, agents:execute...',
+    summary: 'Create a token, shown once. Without --scope it has all rights of its user (*)',
     run: commands.withDatabase(commands.newToken),
   },
   {
