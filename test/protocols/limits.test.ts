@@ -53,6 +53,18 @@ describe('every door', () => {
     },
   )
 
+  it.each(Object.entries(CASES).flatMap(([name, { run }]) => (run ? [[name, run] as const] : [])))(
+    '%s counts a run once for EXECUTE_RATE_LIMIT, however often its request is repeated',
+    async (name, run) => {
+      const { token } = await server.member()
+      for (let count = 0; count < 5; count++) {
+        const { status, body } = await send(name, run(things(), 'one key', 'Hi'), token)
+        const text = JSON.stringify(body)
+        expect([status, /rate limit|isError":true/i.test(text)], text).toEqual([200, false])
+      }
+    },
+  )
+
   it('refuses a run that its client waits for while the server is paused', async () => {
     await using paused = await startServer({ ...model.env, PAUSED: 'true' })
     const things = { ...everythingElse, agent: await createAgent(paused) } as Things

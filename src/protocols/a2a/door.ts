@@ -61,15 +61,13 @@ export async function handle(
   await recheck(context, actor)
   if (request.refusal) return sendJson(res, 200, request.refusal)
   const { body } = request
-  if (SENDS.has(body.method)) {
-    requireScope(actor, 'agents:execute')
-    await context.countRun?.(actor)
-  }
+  if (SENDS.has(body.method)) requireScope(actor, 'agents:execute')
   if (PUSH_CHANGES.has(body.method)) requireScope(actor, 'executions:write', 'agents:execute')
 
   const requestedVersion = versionOf(req, body.method)
   const isLegacy = requestedVersion === '0.3'
-  const handler = createHandler(context, actor, agent)
+  const { counting, throwIfRefused } = keepRefusal(context)
+  const handler = createHandler(counting, actor, agent)
   const { id = null } = body
   const toError = (error: unknown) => ({
     jsonrpc: '2.0',
@@ -86,15 +84,41 @@ export async function handle(
     validateVersion(requestedVersion, cardOf(deps.settings, agent), 'JSONRPC')
     const transport = isLegacy ? new LegacyJsonRpcTransportHandler(handler) : new JsonRpcTransportHandler(handler)
     const answer = await transport.handle(body, new ServerCallContext({ requestedVersion }))
+    throwIfRefused()
     if (!(Symbol.asyncIterator in answer)) return await send(answer)
     const events = answer[Symbol.asyncIterator]()
     // An error before the first event is a plain answer.
     const first = await events.next()
+    throwIfRefused()
     const onError = (error: unknown) => frame(toError(error))
     return await writeFrames(res, toFrames(first, events), { onError })
   } catch (error) {
-    if (res.headersSent) throw error
+    if (res.headersSent || isRateLimit(error)) throw error
     await send(toError(error))
+  }
+}
+
+const isRateLimit = (error: unknown): boolean => error instanceof AppError && error.status === 429
+
+/**
+ * Returns a context that keeps the refusal of a run beyond its rate limit, and a function that throws this. The SDK would
+ * answer with the status 200, which HTTP clients do not repeat later.
+ */
+function keepRefusal(context: Context): { counting: Context; throwIfRefused: () => void } {
+  let refusal: unknown = null
+  const countRun: Context['countRun'] = async (actor) => {
+    try {
+      await context.countRun?.(actor)
+    } catch (error) {
+      refusal = error
+      throw error
+    }
+  }
+  return {
+    counting: { ...context, countRun },
+    throwIfRefused: () => {
+      if (refusal !== null) throw refusal
+    },
   }
 }
 

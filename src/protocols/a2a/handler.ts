@@ -88,7 +88,8 @@ export function createHandler(context: Context, actor: Actor, agent: CachedAgent
       options: { background },
     }
     const key = IDEMPOTENCY_KEY.test(messageId) ? readKey(messageId, 'POST', path) : null
-    return startRun(actor, deps, request, { idempotency: key, onAccepted: context.onAccepted })
+    const { onAccepted, countRun } = context
+    return startRun(actor, deps, request, { idempotency: key, onAccepted, countRun })
   }
 
   /** Refuses a message to a task, because a run takes no further messages: a conversation continues in its context. */

@@ -200,7 +200,6 @@ export function agentTools(deps: Deps, agent: CachedAgent): ReadonlyMap<string, 
           checkArguments(args, properties)
           checkInput(args)
           const { message: text, session = null } = Ask.parse(args)
-          await context.countRun?.(caller)
           const request = {
             agent,
             protocol: 'mcp' as const,
@@ -211,8 +210,8 @@ export function agentTools(deps: Deps, agent: CachedAgent): ReadonlyMap<string, 
             history: null,
             options: { background: true },
           }
-          const call = { idempotency: keyOf(key, path, {}), onAccepted: context.onAccepted }
-          return startRun(caller, deps, request, call)
+          const { onAccepted, countRun } = context
+          return startRun(caller, deps, request, { idempotency: keyOf(key, path, {}), onAccepted, countRun })
         },
       } satisfies Tool,
     ],

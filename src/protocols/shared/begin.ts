@@ -28,8 +28,8 @@ export type ClientRequest = {
 export type Begun = RunFrom & { request?: RunRequest | null }
 
 /**
- * Continues the run whose tools the client has called, or starts one, which counts towards the rate limit of runs. A
- * repetition of a request whose answer was lost joins its run.
+ * Continues the run whose tools the client has called, or starts one. A repetition of a request whose answer was lost
+ * joins its run.
  * Throws the errors of {@link giveClientResults} and {@link startRun}.
  */
 export async function continueOrStart(
@@ -46,8 +46,7 @@ export async function continueOrStart(
   const repeatable = isWhole && !idempotency ? request : null
   const before = repeatable && (await takeUnanswered(actor, deps, repeatable))
   if (before) return { row: before, after: 0, request: repeatable }
-  await countRun?.(actor)
-  const row = await startRun(actor, deps, request, { idempotency, onAccepted: null })
+  const row = await startRun(actor, deps, request, { idempotency, onAccepted: null, countRun })
   return { row, after: 0, request: repeatable }
 }
 

@@ -12,6 +12,7 @@ import { type Branch, type Conversation, chatTitleOf } from '../../executions/en
 import { accept, checkHistory, type ExecuteCall, type ExecuteOptions } from '../../executions/execute.ts'
 import type { Execute } from '../../executions/schema.ts'
 import { isUniqueViolation } from '../../lib/database-errors.ts'
+import { onceDone } from '../../lib/once.ts'
 import { searchedIn } from '../../lib/search.ts'
 import { asList, asObject } from '../../lib/unknown.ts'
 import { findOrDefault } from '../../spaces/service.ts'
@@ -71,15 +72,17 @@ export async function startRun(
   actor: Actor,
   deps: Deps,
   request: RunRequest,
-  call: Pick<ExecuteCall, 'idempotency' | 'onAccepted'>,
+  { idempotency, onAccepted, countRun }: Pick<ExecuteCall, 'idempotency' | 'onAccepted' | 'countRun'>,
 ): Promise<ExecutionRow> {
   const { agent, path, body, message, options, client } = request
+  // A run that is placed anew counts once.
+  const call = { idempotency, onAccepted, countRun: countRun && onceDone(() => countRun(actor)) }
   const files = await storeFiles(actor, deps, request.files ?? [])
   const own = [...(options?.mediaIds ?? []), ...files]
   for (let tries = 1; ; tries++) {
     const { joins, ...place } = await findPlace(actor, deps, request)
     if (joins) {
-      call.onAccepted?.(joins, actor)
+      onAccepted?.(joins, actor)
       return joins
     }
     const earlier = await storeReadable(actor, deps, place.files ?? [], MAX_FILES - own.length)
