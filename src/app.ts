@@ -63,7 +63,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   const signIn = () => import('./http/sign-in.ts')
   const mcpSignIn = () => import('./http/mcp-sign-in.ts')
   const welcome = () => import('./http/welcome.ts')
-  const console = () => import('./http/console.ts')
+  const consoleFiles = () => import('./http/console.ts')
   const discovery = () => import('./http/discovery.ts')
   const graphql = onceDone(async () => (await import('./graphql/server.ts')).createGraphql(settings))
 
@@ -119,7 +119,7 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
       throw routeOf('GET', path) === 'other' ? noSuchPath(path) : methodNotAllowed(['GET', 'HEAD'])
     }
     if (path.startsWith('/app/') && (await (await pages()).sendPages(settings, path, req, res))) return
-    if (path === '/app' || path.startsWith('/app/')) return (await console()).sendConsole(settings, path, req, res)
+    if (path === '/app' || path.startsWith('/app/')) return (await consoleFiles()).sendConsole(settings, path, req, res)
     if (!path.startsWith('/api/') && (await welcome()).sendWelcome(settings, path, req, res)) return
     if (path.startsWith('/api/docs/')) return (await docs()).sendDocs(res, path.slice('/api/docs/'.length))
     const send = fixed.get(path)

@@ -1,10 +1,13 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { hasLongText, jsonPieces, PIECE, textPieces } from '../src/http/pieces.ts'
+import { hasLongText, jsonPieces, PIECE_LENGTH, textPieces } from '../src/http/pieces.ts'
 
 /** Texts that are cut once or twice, with surrogate pairs at every place of a possible cut. */
 const long = fc
-  .tuple(fc.integer({ min: PIECE - 3, max: 2 * PIECE + 3 }), fc.constantFrom('x', '😀', 'é"\\', '\ud83d', '\ude00😀'))
+  .tuple(
+    fc.integer({ min: PIECE_LENGTH - 3, max: 2 * PIECE_LENGTH + 3 }),
+    fc.constantFrom('x', '😀', 'é"\\', '\ud83d', '\ude00😀'),
+  )
   .map(([length, word]) => word.repeat(Math.ceil(length / word.length)).slice(0, length))
 
 test('JSON in pieces equals the output of JSON.stringify for any value', () => {
@@ -27,7 +30,7 @@ test('no piece of a text divides a character or exceeds its maximum length', () 
       const pieces = [...textPieces(text)]
       expect(pieces.join('')).toBe(text)
       for (const piece of pieces) {
-        expect(piece.length).toBeLessThanOrEqual(PIECE + 1)
+        expect(piece.length).toBeLessThanOrEqual(PIECE_LENGTH + 1)
         if (text.isWellFormed()) expect(piece.isWellFormed()).toBe(true)
       }
     }),
@@ -37,7 +40,7 @@ test('no piece of a text divides a character or exceeds its maximum length', () 
 test('8 MB of text arrive in pieces, and a page of short rows as a whole', () => {
   const answer = { execution: { result: '"'.repeat(8 * 1024 * 1024) }, id: '1' }
   expect(hasLongText(answer)).toBe(true)
-  for (const piece of jsonPieces(answer)) expect(piece.length).toBeLessThan(4 * PIECE)
+  for (const piece of jsonPieces(answer)) expect(piece.length).toBeLessThan(4 * PIECE_LENGTH)
   expect(hasLongText({ agents: Array.from({ length: 1000 }, () => ({ prompt: 'short' })) })).toBe(false)
 })
 

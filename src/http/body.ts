@@ -4,10 +4,10 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { bodyTooLarge, invalidField, invalidJson, unsupportedType } from '../errors.ts'
 import { typeOf } from '../lib/input-issues.ts'
 import { toJson } from '../lib/preserialize.ts'
+import { PIECE_BYTES, writeInPieces } from './back-pressure.ts'
 import { compress, headersOf, MIN_LENGTH } from './compress.ts'
 import { malformed } from './malformed.ts'
 import { hasLongText, jsonPieces } from './pieces.ts'
-import { PIECE, writeInPieces } from './unread.ts'
 
 const MIB = 1024 * 1024
 
@@ -157,7 +157,7 @@ const DRAIN_TIMEOUT = 30_000
  * because closing the connection early would discard the response. A request without end is disconnected.
  */
 export function finish(res: ServerResponse, body: string | Buffer): void {
-  if (res.req.complete && body.length > PIECE) {
+  if (res.req.complete && body.length > PIECE_BYTES) {
     void writeInPieces(res, typeof body === 'string' ? Buffer.from(body) : body)
   } else if (res.req.complete) res.end(body)
   else {

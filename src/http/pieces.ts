@@ -1,5 +1,5 @@
 /** Maximum length of a piece of a long text (characters). */
-export const PIECE = 128 * 1024
+export const PIECE_LENGTH = 128 * 1024
 
 /** Maximum number of objects that {@link hasLongText} looks into: a list of many rows is bounded by its page. */
 const MAX_OBJECTS = 200
@@ -14,7 +14,7 @@ const isPlain = (value: unknown): value is Value =>
 export function hasLongText(value: unknown): boolean {
   let left = MAX_OBJECTS
   function look(at: unknown): boolean {
-    if (typeof at === 'string') return at.length > PIECE
+    if (typeof at === 'string') return at.length > PIECE_LENGTH
     if (!isPlain(at) || ArrayBuffer.isView(at) || left-- <= 0) return false
     // The last row of a page is the one that may be long.
     if (Array.isArray(at)) return at.findLastIndex(look) !== -1
@@ -27,7 +27,7 @@ export function hasLongText(value: unknown): boolean {
 /** Cuts a text into pieces, between characters. */
 export function* textPieces(text: string): Generator<string> {
   for (let from = 0; from < text.length; ) {
-    let end = from + PIECE
+    let end = from + PIECE_LENGTH
     const last = text.charCodeAt(end - 1)
     // The second half of a character comes with the first.
     if (end < text.length && last >= 0xd800 && last < 0xdc00) end++
@@ -41,7 +41,7 @@ export function* jsonPieces(value: object): Generator<string> {
   let piece = ''
   for (const part of partsOf(value)) {
     piece += part
-    if (piece.length < PIECE) continue
+    if (piece.length < PIECE_LENGTH) continue
     yield piece
     piece = ''
   }

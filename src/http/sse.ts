@@ -1,8 +1,8 @@
 import type { ServerResponse } from 'node:http'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { sizeOf } from '../lib/page.ts'
+import { drained, holdBack } from './back-pressure.ts'
 import { hasLongText, jsonPieces } from './pieces.ts'
-import { drained, holdBack } from './unread.ts'
 
 /** Interval of heartbeats of an idle stream (ms). */
 const PING_INTERVAL = 15_000

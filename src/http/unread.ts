@@ -3,6 +3,7 @@ import type { Logger } from 'pino'
 import type { Actor } from '../auth/actor.ts'
 import { createRegistry } from '../lib/registry.ts'
 import type { Settings } from '../settings.ts'
+import { heldBackOf } from './back-pressure.ts'
 
 /** How often open responses are examined (ms). */
 const INTERVAL = 1_000
@@ -25,43 +26,6 @@ type Open = {
   taken: number
   queued: number
   progressAt: number
-}
-
-/** Bytes that the writer of a response holds back until the client has read the written ones. */
-const heldBack = new WeakMap<ServerResponse, number>()
-
-/** States how much of its body the writer of a response holds back (bytes), for those that write in pieces. */
-export const holdBack = (res: ServerResponse, bytes: number): void => void heldBack.set(res, bytes)
-
-/**
- * Writes a body piece by piece, as fast as the client reads, and ends the response. Resolves at its end, or once the
- * connection has closed.
- */
-export async function writeInPieces(res: ServerResponse, body: Buffer): Promise<void> {
-  for (let offset = 0; offset < body.length && !res.destroyed; ) {
-    const piece = body.subarray(offset, offset + PIECE)
-    offset += piece.length
-    holdBack(res, body.length - offset)
-    if (!res.write(piece) && offset < body.length) await drained(res)
-  }
-  res.end()
-}
-
-/** Size of one piece of a large response (bytes). */
-export const PIECE = 256 * 1024
-
-/** Resolves when the client has read the written bytes, or disconnected. */
-export function drained(res: ServerResponse): Promise<void> {
-  const source = res.socket ?? res
-  return new Promise((resolve) => {
-    const done = () => {
-      source.off('drain', done)
-      res.off('close', done)
-      resolve()
-    }
-    source.on('drain', done)
-    res.on('close', done)
-  })
 }
 
 export type UnreadLimit = {
@@ -146,7 +110,7 @@ export function createUnreadLimit(
 function examine(open: Open, now: number): void {
   const { res } = open
   const { socket } = res.req
-  open.unsent = res.writableLength + (heldBack.get(res) ?? 0)
+  open.unsent = res.writableLength + heldBackOf(res)
   const taken = socket.bytesWritten - socket.writableLength
   // The operating system may have accepted a part of one large write.
   const queued = (socket as { _handle?: { writeQueueSize?: number } })._handle?.writeQueueSize ?? 0

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createParser } from 'eventsource-parser'
 import { forbidden } from '../../errors.ts'
-import { drained } from '../../http/unread.ts'
+import { drained } from '../../http/back-pressure.ts'
 import { isObject } from '../../lib/unknown.ts'
 import type { Settings } from '../../settings.ts'
 

@@ -1,8 +1,8 @@
 import type { ServerResponse } from 'node:http'
 import { type AppError, toAppError } from '../../errors.ts'
+import { drained } from '../../http/back-pressure.ts'
 import { report } from '../../http/log.ts'
 import { EVENT_STREAM, toLine } from '../../http/sse.ts'
-import { drained } from '../../http/unread.ts'
 import type { Context } from '../../trpc.ts'
 
 /** How often an idle stream sends a comment (ms). */
