@@ -183,6 +183,7 @@ function scopes(): string {
     'Scopes',
     `A token acts as its user, in one organization, within its scopes. \`*\` allows everything that the user's role allows.
 A \`write\` scope includes its \`read\` scope. \`agents:execute\` starts runs, and follows and cancels the caller's own runs.
+The role of the user limits it further: see [who sees and changes what](../guides/organizations.md#who-sees-and-changes-what).
 A request without the needed scope gets 403 with the code \`insufficient_scope\`; \`detail\` names the scope.`,
     `The built-in tools of an agent need the same scopes: tools for tasks need \`tasks:read\` or \`tasks:write\`, tools for files
 need \`spaces:read\` or \`spaces:write\`. The token that started the run has to have them. A delegated run has the scopes of
