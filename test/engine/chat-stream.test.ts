@@ -442,6 +442,13 @@ describe('the reader of chat completions', () => {
     expect(read(raw(body))).toMatchObject({ text, finish: 'stop' })
   })
 
+  it('reads events whose JSON is encoded twice', () => {
+    const events = [chunk({ content: 'Hi' }), chunk({}, 'stop')].map((event) =>
+      data(event.slice('data: '.length).trim()),
+    )
+    expect(read(...events, data('[DONE]'))).toMatchObject({ text: 'Hi', finish: 'stop' })
+  })
+
   it('treats a stream without a finish reason as cut, unless [DONE] ends it', () => {
     expect(read(chunk({ content: 'Well, ' }))).toMatchObject({ text: 'Well, ', finish: 'length' })
     expect(read(chunk({ content: 'Well.' }), DONE)).toMatchObject({ text: 'Well.', finish: 'stop' })

@@ -65,6 +65,10 @@ describe('the answer to a chat completion', () => {
     ['UTF-8', Buffer.from(WHOLE)],
     ['gzip', Buffer.from(WHOLE)],
     ['identity', gzipSync(WHOLE)],
+    ['gzip, gzip', gzipSync(WHOLE)],
+    ['gzip, br', brotliCompressSync(gzipSync(WHOLE))],
+    ['identity, gzip', gzipSync(WHOLE)],
+    ['later', Buffer.from(WHOLE)],
   ])('is read if the server encodes it as %s unasked', async (encoding, bytes) => {
     answer = (response) => response.writeHead(200, { 'content-encoding': encoding }).end(bytes)
     expect(await read()).toBe('Hi stop 5/7')
@@ -123,7 +127,7 @@ describe('the answer to a chat completion', () => {
 
   it('gives the reason of a refusal that is encoded', async () => {
     const body = gzipSync('{"error":{"message":"No such model"}}')
-    for (const headers of [{ 'content-encoding': 'gzip' }, {}]) {
+    for (const headers of [{ 'content-encoding': 'gzip' }, { 'content-encoding': 'gzip, gzip' }, {}]) {
       answer = (response) => response.writeHead(404, headers).end(body)
       expect(await read()).toBe('HTTP 404: No such model')
     }

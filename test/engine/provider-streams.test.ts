@@ -1,12 +1,14 @@
 import { createServer, type Server } from 'node:http'
-import { gzipSync } from 'node:zlib'
+import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { createAnthropic } from '@ai-sdk/anthropic'
 import { createGoogle } from '@ai-sdk/google'
 import { createOpenAI } from '@ai-sdk/openai'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { fetchEncoded } from '../../src/executions/engine/models/encoded-fetch.ts'
 import { classifyModelError } from '../../src/executions/engine/models/model-errors.ts'
 import { repairStreams } from '../../src/executions/engine/models/provider-streams.ts'
 import { textModel } from '../../src/executions/engine/models/text-model.ts'
+import { openNetwork } from '../../src/lib/net/network.ts'
 import { listen } from '../support/listen.ts'
 
 type Kind = 'anthropic' | 'openai' | 'google'
@@ -19,6 +21,7 @@ type Answer = {
   ends?: 'in order' | 'reset' | 'never'
 }
 
+const network = openNetwork({ proxyFor: () => null })
 let server: Server
 let port = 0
 let answer: Answer
@@ -32,13 +35,15 @@ beforeAll(async () => {
   })
   port = await listen(server)
 })
-afterAll(() => {
+afterAll(async () => {
+  await network.close()
   server.closeAllConnections()
   server.close()
 })
 
 function modelOf(kind: Kind) {
-  const config = { apiKey: 'test', baseURL: `http://127.0.0.1:${port}/v1`, fetch: repairStreams(kind, fetch) }
+  const fetch = repairStreams(kind, fetchEncoded(network.dispatcher))
+  const config = { apiKey: 'test', baseURL: `http://127.0.0.1:${port}/v1`, fetch }
   if (kind === 'anthropic') return createAnthropic(config)('claude-x')
   return kind === 'openai' ? createOpenAI(config)('gpt-x') : createGoogle(config)('gemini-x')
 }
@@ -110,6 +115,7 @@ const IS_CHAT = (setting: string) =>
   `unreadable -: The server answers with chat completions: give its address to the provider compatible (OPENAI_BASE_URL), not ${setting}`
 const IS_DAMAGED =
   'unreadable -: The model server sent an answer that cannot be decompressed: check the proxies before it, or turn off its compression'
+const IS_UNKNOWN = 'unreadable -: The model server uses an unknown content encoding: later'
 const IS_EMPTY = 'broken_off -: The model server sent an empty answer'
 const IS_GARBAGE = 'unreadable -: The model server sent data that cannot be read'
 
@@ -773,7 +779,25 @@ describe('the stream of Google', () => {
       { status: 400, body: gzipSync('{"error":"No"}') },
       'refused 400: HTTP 400: No',
     ],
-    ['a false encoding', { body: 'no gzip', encoding: 'gzip' }, IS_DAMAGED],
+    ['a false encoding', { body: chunk([{ text: 'Hi' }], 'STOP'), encoding: 'gzip' }, 'Hi stop 5/7'],
+    [
+      'an encoding that is stated twice',
+      { body: gzipSync(chunk([{ text: 'Hi' }], 'STOP')), encoding: 'gzip, gzip' },
+      'Hi stop 5/7',
+    ],
+    [
+      'two encodings',
+      { body: brotliCompressSync(gzipSync(chunk([{ text: 'Hi' }], 'STOP'))), encoding: 'gzip, br' },
+      'Hi stop 5/7',
+    ],
+    [
+      'a refusal with a false encoding',
+      { status: 400, body: '{"error":"No"}', encoding: 'br' },
+      'refused 400: HTTP 400: No',
+    ],
+    ['an encoding that is unknown', { body: 'x', encoding: 'later' }, IS_UNKNOWN],
+    ['bytes that do not have their encoding', { body: 'no gzip', encoding: 'gzip' }, IS_DAMAGED],
+    ['events whose JSON is encoded twice', data(JSON.stringify(whole([{ text: 'Hi' }], 'STOP'))), 'Hi stop 5/7'],
     ['damaged compression', { body: gzipSync(chunk([{ text: 'Hi' }], 'STOP')).fill(255, 20) }, IS_DAMAGED],
     ['chat completions', CHAT, IS_CHAT('GOOGLE_BASE_URL')],
     ['a web page', PAGE, IS_PAGE],

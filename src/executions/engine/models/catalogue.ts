@@ -4,6 +4,7 @@ import { isModelId } from '../../../lib/model-name.ts'
 import type { Network } from '../../../lib/net/network.ts'
 import { raceTimeout } from '../../../lib/race-abort.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
+import type { BodyReader } from './encoded-fetch.ts'
 import { createKeySender } from './key-header.ts'
 import { ModelError } from './model-errors.ts'
 
@@ -43,12 +44,15 @@ async function fetchWith(
   { network }: Deps,
   timeout: number,
 ): Promise<ListedModel[]> {
-  const { fetch } = await network(isOperators)
+  const [{ dispatcher }, { fetchEncoded, readBody }] = await Promise.all([
+    network(isOperators),
+    import('./encoded-fetch.ts'),
+  ])
   const signal = AbortSignal.timeout(timeout)
-  const response = await fetch(url, { headers, signal }).catch((error) => {
+  const response = await fetchEncoded(dispatcher)(url, { headers, signal }).catch((error) => {
     throw signal.aborted ? new ModelError(`No answer within ${timeout / 1000} s`) : error
   })
-  const responseBody = await readText(response)
+  const responseBody = response.body ? await readText(readBody(response.body, response.headers)) : ''
   if (!response.ok) {
     const { status: statusCode, statusText, headers: responseHeaders } = response
     const details = { statusCode, responseBody, responseHeaders: Object.fromEntries(responseHeaders) }
@@ -59,13 +63,15 @@ async function fetchWith(
   return models
 }
 
-async function readText(response: Response): Promise<string> {
+async function readText(reader: BodyReader): Promise<string> {
   const chunks: Uint8Array[] = []
   let size = 0
-  for await (const chunk of response.body ?? []) {
-    size += chunk.length
-    if (size > MAX_BYTES) throw new ModelError('The list of models is longer than 8 MiB')
-    chunks.push(chunk)
+  for (let next = await reader.read(); !next.done; next = await reader.read()) {
+    size += next.value.length
+    chunks.push(next.value)
+    if (size <= MAX_BYTES) continue
+    void reader.cancel().catch(() => {})
+    throw new ModelError('The list of models is longer than 8 MiB')
   }
   return Buffer.concat(chunks).toString()
 }

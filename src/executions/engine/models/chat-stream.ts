@@ -115,6 +115,8 @@ function readData(reply: ChatReply, data: string, event: string | undefined, par
   }
   for (const one of Array.isArray(chunk) ? chunk : [chunk]) {
     if (isObject(one) && !reply.isOver) readChunk(reply, one, event, parts)
+    // Some servers encode the JSON of an event twice.
+    else if (typeof one === 'string' && /^\s*[[{]/.test(one)) readData(reply, one, event, parts)
     else if (event === 'error' && typeof one === 'string') fail(reply, one, parts)
   }
 }

@@ -10,7 +10,6 @@ import {
   unzipSync,
   zstdDecompressSync,
 } from 'node:zlib'
-import { causesOf } from '../../../lib/causes.ts'
 import { ModelError } from './model-errors.ts'
 
 /** Decodes a compressed answer, which some servers send unasked. */
@@ -36,38 +35,52 @@ const CODINGS = {
   ],
 } as const
 
-/** Returns null for plain bytes, also under a name that is no content encoding, and undefined for unknown ones. */
-function codingOf(encoding: string): (typeof CODINGS)[keyof typeof CODINGS] | null | undefined {
+type Coding = (typeof CODINGS)[keyof typeof CODINGS]
+
+/** Returns null for a name that is no content encoding, and undefined for an unknown one. */
+function codingOf(encoding: string): Coding | null | undefined {
   const name = encoding.trim().toLowerCase().replace(/^x-/, '')
   if (/^(?:identity|none|(?:aws-)?chunked|8bit|binary|utf-?8|us-ascii)?$/.test(name)) return null
   if (name === 'gzip' || name === 'deflate') return CODINGS.gzip
   return name === 'br' || name === 'zstd' ? CODINGS[name] : undefined
 }
 
+/** Maximum number of encodings of an answer, each of which may multiply its size. */
+const MAX_ENCODINGS = 3
+
+/** Returns the names of the encodings of an answer in the order in which they were applied. Proxies repeat the header. */
+const namesIn = (encoding: string): string[] => encoding.split(',').filter((name) => codingOf(name) !== null)
+
 /**
  * Creates the decoder of a `content-encoding`, or returns null for plain bytes. `take` receives the bytes, and null at
- * their end. Throws a {@link ModelError} for an unknown encoding.
+ * their end. Calls `fail` with a {@link ModelError} for bytes that cannot be decoded.
  */
 export function createDecoder(
-  encoding: string | string[] | undefined,
+  encoding: string | string[] | null | undefined,
   take: (bytes: Buffer | null) => void,
   fail: (error: Error) => void,
 ): Decoder | null {
-  if (encoding === undefined) return null
-  const coding = codingOf(String(encoding))
-  if (coding === null) return null
-  if (!coding)
-    throw new ModelError(
-      `The model server uses an unknown content encoding: ${String(encoding).slice(0, 50)}`,
-      'unreadable',
-    )
+  const names = namesIn(String(encoding ?? ''))
+  if (names.length > MAX_ENCODINGS) throw unknown(names.join(', '))
+  let decoder: Decoder | null = null
+  for (const name of names) {
+    const next: Decoder | null = decoder
+    decoder = createLayer(name, next ? (bytes) => (bytes ? next.write(bytes) : next.end()) : take, fail)
+  }
+  return decoder
+}
+
+/** Creates the decoder of one encoding, which passes bytes on that are plain already. */
+function createLayer(name: string, take: (bytes: Buffer | null) => void, fail: (error: Error) => void): Decoder {
   let stream: Transform | null = null
-  const start = (first: Buffer) => {
-    const made = isPlain(first)
-      ? new PassThrough()
-      : isRawDeflate(String(encoding), first)
-        ? createInflateRaw(ZLIB)
-        : coding[0]()
+  let isFailed = false
+  const start = (first: Buffer): Transform | null => {
+    const made = openStream(name, first)
+    if (!made) {
+      isFailed = true
+      fail(unknown(name))
+      return null
+    }
     made.on('data', take)
     made.on('end', () => take(null))
     made.on('error', () => fail(damaged()))
@@ -75,15 +88,25 @@ export function createDecoder(
   }
   return {
     write(bytes) {
-      stream ??= start(bytes)
-      stream.write(bytes)
+      if (!isFailed) stream ??= start(bytes)
+      stream?.write(bytes)
     },
     end() {
       if (stream) stream.end()
-      else take(null)
+      else if (!isFailed) take(null)
     },
   }
 }
+
+/** Opens the stream that decodes bytes of an encoding, chosen by the first ones. Returns null for an unknown encoding. */
+function openStream(name: string, first: Buffer): Transform | null {
+  if (isPlain(first)) return new PassThrough()
+  if (isRawDeflate(name, first)) return createInflateRaw(ZLIB)
+  return (codingOf(name) ?? (isGzip(first) ? CODINGS.gzip : null))?.[0]() ?? null
+}
+
+const unknown = (name: string) =>
+  new ModelError(`The model server uses an unknown content encoding: ${name.trim().slice(0, 50)}`, 'unreadable')
 
 /** Makes the error of an answer that cannot be decoded. */
 const damaged = () =>
@@ -92,17 +115,9 @@ const damaged = () =>
     'unreadable',
   )
 
-/** Codes of zlib for bytes that it cannot decode. The end of an incomplete stream (`Z_BUF_ERROR`) has another cause. */
-const UNDECODABLE = /^(?:Z_(?!BUF_)|ZSTD_|ERR__ERROR_)/
-
-/** Returns the error of an answer that could not be decoded, from the error of a stream; null for any other one. */
-export function damagedBy(error: unknown): ModelError | null {
-  for (const cause of causesOf(error)) if ('code' in cause && UNDECODABLE.test(String(cause.code))) return damaged()
-  return null
-}
-
 /** Returns whether bytes begin an answer as text: proxies decode answers and leave the header. */
-const isPlain = (first: Buffer): boolean => /^(?:\s*[{[]|data:|event:|id:|:)/.test(first.toString('latin1', 0, 16))
+const isPlain = (first: Buffer): boolean =>
+  /^(?:\xef\xbb\xbf)?\s*(?:[{[]|data:|event:|id:|:|<[!a-z])/i.test(first.toString('latin1', 0, 16))
 
 /** Returns whether the bytes begin a gzip file, which some servers send without the header. */
 export const isGzip = ([one, two, three]: Uint8Array): boolean => one === 0x1f && two === 0x8b && three === 0x08
@@ -111,11 +126,18 @@ export const isGzip = ([one, two, three]: Uint8Array): boolean => one === 0x1f &
 const isRawDeflate = (encoding: string, [first = 0]: Buffer): boolean =>
   /^\s*deflate\s*$/i.test(encoding) && (first & 0x0f) !== 0x08
 
-/** Decodes an error body. Returns it unchanged if that fails. */
+/** Decodes an error body. Returns it as far as it could be decoded. */
 export function decodeWhole(encoding: string, bytes: Buffer): Buffer {
+  let whole = bytes
+  for (const name of namesIn(encoding).slice(-MAX_ENCODINGS).reverse()) whole = decodeLayer(name, whole)
+  return whole
+}
+
+function decodeLayer(name: string, bytes: Buffer): Buffer {
+  if (isPlain(bytes)) return bytes
   try {
-    if (isRawDeflate(encoding, bytes)) return inflateRawSync(bytes, { ...ZLIB, maxOutputLength: MAX_WHOLE })
-    return (isPlain(bytes) ? null : codingOf(encoding))?.[1](bytes) ?? bytes
+    if (isRawDeflate(name, bytes)) return inflateRawSync(bytes, { ...ZLIB, maxOutputLength: MAX_WHOLE })
+    return codingOf(name)?.[1](bytes) ?? bytes
   } catch {
     return bytes
   }

@@ -42,7 +42,9 @@ export function createEventReader(events: ProviderEvents) {
   }
 
   function readContent(data: string, event: string | undefined): void {
-    const value = readJson(data)
+    const given = readJson(data)
+    // Some servers encode the JSON of an event twice.
+    const value = typeof given === 'string' && /^\s*[[{]/.test(given) ? (readJson(given) ?? given) : given
     if (event === 'error' && value !== undefined && !isObject(value)) fail(asText(value) || data)
     if (value === undefined) readOther(data, event)
     else readValue(value, event)

@@ -248,7 +248,7 @@ function pick(
   const picked: Record<string, string> = Object.fromEntries(limits.map(([name, value]) => [name, String(value)]))
   for (const name of ERROR_HEADERS) if (typeof headers[name] === 'string') picked[name] = headers[name]
   const encoding = headers['content-encoding']
-  if (typeof encoding === 'string') picked.encoding = encoding
+  if (encoding !== undefined) picked.encoding = String(encoding)
   return picked
 }
 

@@ -5,9 +5,10 @@ import { raceTimeout } from '../../../lib/race-abort.ts'
 import { asObject } from '../../../lib/unknown.ts'
 import { MAX_REFUSAL, MAX_REST } from './answer-limits.ts'
 import { createAnthropicEvents } from './anthropic-events.ts'
-import { damagedBy, isGzip } from './content-encoding.ts'
+import { type BodyReader, readBody } from './encoded-fetch.ts'
 import { createEventReader } from './event-reader.ts'
 import { createGoogleEvents } from './google-events.ts'
+import { ModelError } from './model-errors.ts'
 import { type Emit, failureEvent, type ProviderEvents, requestChange } from './provider-events.ts'
 import { createResponsesEvents } from './responses-events.ts'
 
@@ -31,16 +32,15 @@ export function repairStreams(kind: Exclude<ProviderKind, 'compatible'>, fetch: 
       // Some gateways answer with a status that no response can have here.
       const { headers, statusText, status: given } = response
       const status = Math.min(given, 599)
-      return new Response(await readRefusal(response.body, charset), { headers, statusText, status })
+      return new Response(await readRefusal(readBody(response.body, headers), charset), { headers, statusText, status })
     }
-    const body = repair(response.body, charset, CREATORS[kind], init?.signal ?? null)
+    const body = repair(readBody(response.body, response.headers), charset, CREATORS[kind], init?.signal ?? null)
     return new Response(body, { status: response.status, headers: { 'content-type': 'text/event-stream' } })
   }
 }
 
 /** Reads the body of an unsuccessful response, or its start if it is long or if the server leaves it open. */
-async function readRefusal(body: ReadableStream<Uint8Array>, charset: TextReader): Promise<string> {
-  const reader = readerOf(body)
+async function readRefusal(reader: BodyReader, charset: TextReader): Promise<string> {
   let text = ''
   while (text.length < MAX_REFUSAL) {
     const { done, value } = await next(reader, true)
@@ -61,12 +61,11 @@ function changed(init: RequestInit | undefined): RequestInit | undefined {
 }
 
 function repair(
-  body: ReadableStream<Uint8Array>,
+  reader: BodyReader,
   charset: TextReader,
   create: (emit: Emit) => ProviderEvents,
   signal: AbortSignal | null,
 ): ReadableStream<Uint8Array> {
-  const reader = readerOf(body)
   const encoder = new TextEncoder()
   let written = ''
   const emit: Emit = (event) => {
@@ -109,51 +108,23 @@ function repair(
   )
 }
 
-type Reader = Pick<ReadableStreamDefaultReader<Uint8Array>, 'read' | 'cancel'>
-
-/** Creates the reader of a body. Decompresses one that a server has compressed without stating it. */
-function readerOf(body: ReadableStream<Uint8Array>): Reader {
-  let reader = body.getReader()
-  let isFirst = true
-  return {
-    async read() {
-      const result = await reader.read()
-      const first = isFirst ? result.value : undefined
-      isFirst = false
-      if (!first || !isGzip(first)) return result
-      reader = unzipped(reader, first)
-      return reader.read()
-    },
-    cancel: (reason) => reader.cancel(reason),
-  }
-}
-
-function unzipped(reader: ReadableStreamDefaultReader<Uint8Array>, first: Uint8Array) {
-  const compressed = new ReadableStream<BufferSource>({
-    start: (controller) => controller.enqueue(first as Uint8Array<ArrayBuffer>),
-    async pull(controller) {
-      const { done, value } = await reader.read()
-      if (done) controller.close()
-      else controller.enqueue(value as Uint8Array<ArrayBuffer>)
-    },
-    cancel: (reason) => reader.cancel(reason),
-  })
-  return compressed.pipeThrough(new DecompressionStream('gzip')).getReader()
-}
-
 /** Returns the next bytes, or the end if the answer is settled and its rest is late or broken. */
-async function next(reader: Reader, isSettled: boolean): Promise<{ done: boolean; value?: Uint8Array | undefined }> {
+async function next(
+  reader: BodyReader,
+  isSettled: boolean,
+): Promise<{ done: boolean; value?: Uint8Array | undefined }> {
   if (!isSettled) return reader.read().catch(broken)
   const read = reader.read().catch(() => undefined)
   return (await raceTimeout(read, MAX_REST)) ?? { done: true }
 }
 
 function broken(error: unknown): never {
-  throw damagedBy(error) ?? Object.assign(new TypeError('Failed to process successful response', { cause: error }))
+  if (error instanceof ModelError) throw error
+  throw Object.assign(new TypeError('Failed to process successful response', { cause: error }))
 }
 
 /** Reads a short rest so that the connection can be reused. Closes the connection if the rest is long. */
-async function drain(reader: Reader): Promise<void> {
+async function drain(reader: BodyReader): Promise<void> {
   const timer = setTimeout(() => void reader.cancel().catch(() => {}), MAX_REST)
   try {
     while (!(await reader.read()).done);

@@ -108,7 +108,7 @@ export const isCurrentModel = (name: string): boolean => CURRENT_NAMES.has(name)
  * Returns a `fetch` for the AI SDK's packages that sends `own` headers of the endpoint, with its key, and moves the
  * query of its base address behind the path. Does not follow redirects, so that no key reaches another address.
  */
-function fetchFor(endpoint: Endpoint, network: Network, own: Readonly<Record<string, string>>): typeof fetch {
+function fetchFor(endpoint: Endpoint, send: typeof fetch, own: Readonly<Record<string, string>>): typeof fetch {
   const query = new URLSearchParams(splitQuery(endpoint.baseUrl)[1])
   return (input, init) => {
     const url = new URL(String(input))
@@ -116,7 +116,7 @@ function fetchFor(endpoint: Endpoint, network: Network, own: Readonly<Record<str
     const headers = new Headers(init?.headers)
     for (const name of KEY_HEADERS) headers.delete(name)
     for (const [name, value] of Object.entries(own)) headers.set(name, value)
-    return network.fetch(url.href, { ...init, headers, redirect: 'manual' })
+    return send(url.href, { ...init, headers, redirect: 'manual' })
   }
 }
 
@@ -130,13 +130,15 @@ async function load(name: string, kind: ProviderKind, endpoint: Endpoint, deps: 
   const network = await deps.network(endpoint.isOperators)
   const [baseURL] = splitQuery(endpoint.baseUrl)
   if (kind !== 'compatible') {
-    const [{ repairStreams }, { fetchWithKey }, { textModel }] = await Promise.all([
+    const [{ repairStreams }, { fetchEncoded }, { fetchWithKey }, { textModel }] = await Promise.all([
       import('./provider-streams.ts'),
+      import('./encoded-fetch.ts'),
       import('./key-header.ts'),
       import('./text-model.ts'),
     ])
+    const send = fetchEncoded(network.dispatcher)
     const fetch = fetchWithKey(headersOf(kind, endpoint), (headers) =>
-      repairStreams(kind, fetchFor(endpoint, network, headers)),
+      repairStreams(kind, fetchFor(endpoint, send, headers)),
     )
     const config = { baseURL, apiKey: endpoint.apiKey ?? '', fetch }
     const create =
