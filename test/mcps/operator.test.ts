@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { createOperatorServers } from '../../src/mcps/operator.ts'
 import { createAgent } from '../support/api.ts'
 import { type McpTestServer, startMcpServer } from '../support/mcp-server.ts'
@@ -43,6 +43,13 @@ const start = () =>
     { folder },
   )
 
+/** Starts the server again with other declarations. */
+async function restartWith(mcpServers: object): Promise<void> {
+  await server[Symbol.asyncDispose]()
+  write(mcpServers)
+  server = await start()
+}
+
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'muster-operator-'))
   path = join(folder, 'mcp.json')
@@ -53,9 +60,7 @@ beforeAll(async () => {
   people.admin = await server.member({ role: 'owner' })
   people.ben = await server.member()
   people.eve = await server.member({ organization: 'Acme', role: 'owner' })
-  await server[Symbol.asyncDispose]()
-  write(declared())
-  server = await start()
+  await restartWith(declared())
 })
 afterAll(async () => {
   await server[Symbol.asyncDispose]()
@@ -243,16 +248,19 @@ describe('a change of a declared server', () => {
 })
 
 describe('after another start', () => {
+  afterEach(async () => {
+    await server.service.deps.db.mcpServer.deleteMany({ where: { source: 'operator' } })
+    await restartWith(declared())
+  })
+
   it('ids, attachments and permissions stay, and what is no longer declared is inactive', async () => {
     const before = await list('admin')
     const { space } = (
       await call('admin', 'POST', '/spaces', { name: 'S', addMcps: [before.everything.id, before.hostile.id] })
     ).body
     await call('admin', 'PATCH', `/mcps/${before.hostile.id}`, { permissions: [{ tool: 'echo', mode: 'ask' }] })
-    await server[Symbol.asyncDispose]()
     const { hostile, paused } = declared()
-    write({ hostile: { ...hostile, permissions: [] }, paused: { ...paused, disabled: false } })
-    server = await start()
+    await restartWith({ hostile: { ...hostile, permissions: [] }, paused: { ...paused, disabled: false } })
     const after = await list('admin')
     expect(after.hostile).toMatchObject({ id: before.hostile.id, permissions: [{ tool: 'echo', mode: 'ask' }] })
     expect(after.paused).toMatchObject({ id: before.paused.id, isActive: true })
@@ -268,6 +276,8 @@ describe('after another start', () => {
   })
 
   it('equal declarations of several servers write each row once, and change none', async () => {
+    const { hostile, paused } = declared()
+    await restartWith({ hostile, paused })
     const { db } = server.service.deps
     await db.mcpServer.deleteMany({ where: { source: 'operator' } })
     const servers = [1, 2, 3, 4].map(() => createOperatorServers(server.service.deps))

@@ -1,4 +1,4 @@
-import { beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { ok } from '../support/api.ts'
 import * as hostileMcp from '../support/hostile-mcp.ts'
 import { startModelServer } from '../support/model-server.ts'
@@ -27,7 +27,9 @@ async function post(path: string, body: object): Promise<any> {
 
 const execute = (agentId: string) => post(`/agents/${agentId}/execute`, { message: 'Hello' })
 
-/** Returns the log lines about MCP servers and tools since the last call. */
+beforeEach(() => void server.logs.splice(0))
+
+/** Returns the log lines about MCP servers and tools since the last call, or the start of the test. */
 const logged = () =>
   server.logs
     .splice(0)

@@ -28,15 +28,19 @@ const list = async (caller: Caller, query = '') => (await call('GET', `/approval
 const decide = (caller: Caller, id: string, verdict: 'approve' | 'deny', body?: object) =>
   call('POST', `/approvals/${id}/${verdict}`, caller, body)
 
-/** Starts a run of ann's agent that waits. Returns its approval. */
-async function asked(fields: object = {}, place: object = {}): Promise<{ executionId: string; id: string }> {
-  const mcpId = await createMcp({ url: server.url, token: ann.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
+/** Starts a run of an agent of `who` that waits. Returns its approval. */
+async function asked(
+  fields: object = {},
+  place: object = {},
+  who: Caller = ann,
+): Promise<{ executionId: string; id: string }> {
+  const mcpId = await createMcp({ url: server.url, token: who.token }, mcp.url, [{ tool: '*', mode: 'ask' }])
   const agent = { name: 'A', systemPrompt: 'x', mcpInstanceIds: [mcpId], ...fields }
-  const { id: agentId } = (await call('POST', '/agents', ann, agent)).body
+  const { id: agentId } = (await call('POST', '/agents', who, agent)).body
   const body = { message: 'Hello', background: true, ...place }
-  const { executionId } = (await call('POST', `/agents/${agentId}/execute`, ann, body)).body
-  await expect.poll(async () => (await list(ann, `?executionId=${executionId}`)).length).toBe(1)
-  const [{ id }] = await list(ann, `?executionId=${executionId}`)
+  const { executionId } = (await call('POST', `/agents/${agentId}/execute`, who, body)).body
+  await expect.poll(async () => (await list(who, `?executionId=${executionId}`)).length).toBe(1)
+  const [{ id }] = await list(who, `?executionId=${executionId}`)
   return { executionId, id }
 }
 
@@ -139,9 +143,10 @@ it('GraphQL shows and decides approvals', async () => {
 })
 
 it('a waiting run is cancelled when the membership of its user ends', async () => {
-  const { executionId } = await asked()
+  const leaver = await server.member()
+  const { executionId } = await asked({}, {}, leaver)
   const { db, settings, clock } = server.service.deps
-  await db.$transaction((tx) => removeMember(tx, settings, ann.organizationId, ann.userId, clock.now()))
+  await db.$transaction((tx) => removeMember(tx, settings, leaver.organizationId, leaver.userId, clock.now()))
   const status = async () => (await db.execution.findUniqueOrThrow({ where: { id: executionId } })).status
   await expect.poll(status).toBe('cancelled')
   expect(await db.approval.count({ where: { executionId, status: 'expired' } })).toBe(1)

@@ -13,24 +13,32 @@ const server = await use(startServer())
 const ann = await server.member({ organization: 'Acme', email: 'ann@example.com', role: 'admin' })
 const ben = await server.member({ organization: 'Acme', email: 'ben@example.com' })
 const eve = await server.member({ organization: 'Evil', email: 'eve@example.com', role: 'owner' })
-const created = await request(server, 'POST', '/api/v1/agents', {
-  body: { name: 'A', systemPrompt: 'x' },
-  token: ben.token,
-  headers: { 'X-Request-Id': 'the-request' },
-})
-const agentId: string = created.body.id
-await request(server, 'PATCH', `/api/v1/agents/${agentId}`, { body: { name: 'B' }, token: ann.token })
+
+/** Creates an agent as ben, and changes it as ann. Returns its id. */
+async function createAndChange(): Promise<string> {
+  const created = await request(server, 'POST', '/api/v1/agents', {
+    body: { name: 'A', systemPrompt: 'x' },
+    token: ben.token,
+    headers: { 'X-Request-Id': 'the-request' },
+  })
+  const { id } = created.body
+  await request(server, 'PATCH', `/api/v1/agents/${id}`, { body: { name: 'B' }, token: ann.token })
+  return id
+}
+
+const agentId = await createAndChange()
 
 const list = async (query = '', { token }: Member = ann) =>
   (await request(server, 'GET', `/api/v1/audit${query}`, { token })).body
 
 describe('GET /audit', () => {
   it('lists the events of the organization, newest first, with actor, key and request', async () => {
+    const newest = await createAndChange()
     const { events } = await list()
     const actions = events.map(({ action }: { action: string }) => action)
     expect(actions.slice(0, 2)).toEqual(['agent.update', 'agent.create'])
     expect(events[1]).toMatchObject({
-      target: agentId,
+      target: newest,
       requestId: 'the-request',
       changes: null,
       actor: { id: ben.userId, name: 'ben', kind: 'token', tokenId: ben.tokenId },

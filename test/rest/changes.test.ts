@@ -186,15 +186,16 @@ describe('GET /approvals/events', () => {
   })
 
   it('hides a private run from a stranger, and gives 404 for it', async () => {
-    using theirs = await follow('/approvals/events', eve)
+    const stranger = await server.member({ organization: 'Elsewhere' })
+    using theirs = await follow('/approvals/events', stranger)
     using own = await follow('/approvals/events', ann)
     const executionId = await ask()
     await own.next()
     for (const which of [executionId, 'never']) {
       const path = `/api/v1/approvals/events?executionId=${which}`
-      expectError(await request(server, 'GET', path, { token: eve.token }), 404, 'Execution not found')
+      expectError(await request(server, 'GET', path, { token: stranger.token }), 404, 'Execution not found')
     }
-    await revoke(eve)
+    await revoke(stranger)
     expect(await theirs.next()).toBeNull()
   })
 

@@ -1,4 +1,4 @@
-import { beforeAll, describe, expect, it, vi } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { graphql } from '../graphql/support.ts'
 import { ok } from '../support/api.ts'
 import { planOf } from '../support/plan.ts'
@@ -249,6 +249,13 @@ describe('among 2,000 more rows', () => {
     })
   })
 
+  afterAll(async () => {
+    const { db } = server.service.deps
+    await db.execution.deleteMany({ where: { id: { startsWith: 'run-' } } })
+    await db.chat.deleteMany({ where: { id: { startsWith: 'chat-' } } })
+    await db.mission.deleteMany({ where: { id: { startsWith: 'mission-' } } })
+  })
+
   it('the rows that a caller cannot see are subtracted', async () => {
     for (const [index, who] of everybody.entries()) {
       const { executions, chats, missions, inSpaces } = await totals(who)
@@ -297,5 +304,6 @@ describe('among 2,000 more rows', () => {
         /^SEARCH Mission USING INDEX \S+ \(organizationId=\? AND archivedAt=\? AND status=\?\)/,
       )
     }
+    await db.mission.deleteMany({ where: { id: { startsWith: `${status}-` } } })
   })
 })
