@@ -39,7 +39,7 @@ function adapt(md: MarkdownRenderer): void {
   }
   const code = md.renderer.rules.code_inline
   md.renderer.rules.code_inline = (...given) =>
-    code?.(...given).replace(/>([^<]*)</, (text) => text.replace(/(?<=[\w}])[_/](?=[\w{])/g, '$&<wbr>')) ?? ''
+    code?.(...given).replace(/>([^<]*)</, (text) => text.replace(/(?<=[\w}])[_/:](?=[\w{])/g, '$&<wbr>')) ?? ''
   const isHarmless = (html: string) => /^\s*(?:<br>|<!--[\s\S]*-->)\s*$/.test(html)
   for (const rule of ['html_inline', 'html_block'] as const) {
     md.renderer.rules[rule] = (tokens, index) => {
@@ -66,7 +66,8 @@ export default defineConfig({
       .vp-doc td { vertical-align: top }
       @media (max-width: 640px) {
         .vp-doc th, .vp-doc td { padding: 6px 8px }
-        .vp-doc td { min-width: 6em; overflow-wrap: anywhere }
+        .vp-doc td { min-width: 6em; overflow-wrap: anywhere; hyphens: auto }
+        .vp-doc td code { hyphens: none }
       }`,
     ],
   ],
