@@ -13,6 +13,11 @@ beforeEach(async () => {
 describe('function tools of the client', () => {
   const tools = [TOOL]
   const CALL = { toolCalls: [{ id: 'call_1', name: 'client__get_weather', input: { city: 'Rome' } }] }
+  const TWO = ['Rome', 'Oslo'].map((city, index) => ({
+    id: `call_${index}`,
+    name: 'client__get_weather',
+    input: { city },
+  }))
 
   it.each([false, true])('pause the run, and their results continue it (stream: %s)', async (stream) => {
     model.script(CALL, { tokens: 'It is sunny.' })
@@ -309,13 +314,48 @@ describe('function tools of the client', () => {
     expect(text(await ask(many.slice(1)))).not.toBe('')
   })
 
+  it('have a chunk for each call, because many clients read the first call of a chunk alone', async () => {
+    model.script({ toolCalls: TWO })
+    const stream = await clientOf().chat.completions.create({
+      model: agent,
+      tools,
+      messages: [user('Weather?')],
+      stream: true,
+    })
+    const made: unknown[] = []
+    for await (const { choices } of stream) if (choices[0]?.delta.tool_calls) made.push(choices[0].delta.tool_calls)
+    const toChunk = (city: string, index: number) => [{ index, function: { arguments: `{"city":"${city}"}` } }]
+    expect(made).toMatchObject(['Rome', 'Oslo'].map(toChunk))
+  })
+
+  it.each(['chat', 'responses'])('may be dropped by a client that takes one call at a time (%s)', async (api) => {
+    model.script({ toolCalls: TWO }, { tokens: 'Sunny in Oslo.' })
+    const question = user('Weather?')
+    let answer: string | null | undefined
+    if (api === 'chat') {
+      const body = { model: agent, tools, messages: [question] }
+      const { message } = (await clientOf().chat.completions.create(body)).choices[0]!
+      const [, one] = message.tool_calls!
+      const result = { role: 'tool' as const, tool_call_id: one!.id, content: '21 degrees' }
+      const messages = [question, { ...message, tool_calls: [one!] }, result]
+      answer = text(await clientOf().chat.completions.create({ ...body, messages }))
+    } else {
+      const body = { model: agent, tools: [{ type: 'function' as const, strict: false, ...TOOL.function }] }
+      const { output } = await clientOf().responses.create({ ...body, input: [question] })
+      const one = output.findLast((item) => item.type === 'function_call')!
+      const result = { type: 'function_call_output' as const, call_id: one.call_id, output: '21 degrees' }
+      answer = (await clientOf().responses.create({ ...body, input: [question, one, result] })).output_text
+    }
+    expect(answer).toBe('Sunny in Oslo.')
+    const results = model.requests.at(-1)?.body.messages.slice(-2)
+    expect(results?.map(({ content }) => content)).toEqual([
+      expect.stringContaining('did not make this call'),
+      '21 degrees',
+    ])
+  })
+
   it('accept results only from their own user, and all of a step together', async () => {
-    const calls = ['Rome', 'Oslo'].map((city, index) => ({
-      id: `call_${index}`,
-      name: 'client__get_weather',
-      input: { city },
-    }))
-    model.script({ toolCalls: calls })
+    model.script({ toolCalls: TWO })
     const body = { model: agent, tools, messages: [user('Weather?')] }
     const first = await clientOf().chat.completions.create(body)
     const made = first.choices[0]?.message.tool_calls ?? []

@@ -84,6 +84,7 @@ export async function complete({ context, actor, req, res }: OpenAIRequest): Pro
   const request: ClientRequest = {
     agent,
     results: isOurs ? results : [],
+    listed: given.history.at(-1)?.toolCalls,
     overrides: rest,
     isConversation,
     idempotency,

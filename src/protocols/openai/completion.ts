@@ -41,12 +41,12 @@ const usageOf = ({ input_tokens: input, output_tokens: output }: Tokens) => ({
 /** The usage of an answer that its run had ready, with those before it. */
 const NO_TOKENS: Tokens = { input_tokens: 0, output_tokens: 0 }
 
-/** Returns the fields of a message with calls. */
-function toCalls(calls: readonly ClientCall[], { isLegacy }: Head, isStream: boolean) {
+/** Returns the fields of a message with calls. `first` is the index of the first one in a stream. */
+function toCalls(calls: readonly ClientCall[], { isLegacy }: Head, first?: number) {
   const toFunction = ({ name, input }: ClientCall) => ({ name, arguments: JSON.stringify(input) })
   if (isLegacy) return { function_call: calls[0] && toFunction(calls[0]) }
   const made = calls.map((call, index) => ({
-    ...(isStream && { index }),
+    ...(first !== undefined && { index: first + index }),
     id: call.id,
     ...(call.isCustom
       ? { type: 'custom', custom: { name: call.name, input: customInputOf(call) } }
@@ -64,7 +64,7 @@ export function toCompletion(head: Head, row: ExecutionRow, waiting: Waiting | n
     role: 'assistant',
     content: calls.length ? waiting?.text || null : (row.result ?? ''),
     refusal: null,
-    ...(calls.length && toCalls(calls, head, false)),
+    ...(calls.length && toCalls(calls, head)),
   }
   const finish = calls.length ? finishOfCalls(head) : finishOf(row.stopReason)
   return {
@@ -116,7 +116,10 @@ export async function* toChunks(
   const delta = (fields: Fields, finish: string | null = null) =>
     chunk([{ index: 0, delta: fields, logprobs: null, finish_reason: finish }])
   const toDeltas = createTextReader()
-  const called = (calls: readonly ClientCall[]) => delta(toCalls(calls, head, true)) + delta({}, finishOfCalls(head))
+  // Each call has a chunk of its own, as OpenAI sends them: many clients read the first call of a chunk alone.
+  const called = (calls: readonly ClientCall[]) =>
+    (head.isLegacy ? calls.slice(0, 1) : calls).map((call, index) => delta(toCalls([call], head, index))).join('') +
+    delta({}, finishOfCalls(head))
   const end = (last: string, usage: Tokens) => last + (withUsage ? chunk([], usageOf(usage)) : '') + frame('[DONE]')
 
   /** Returns the chunks with which a part ends the answer, or null if the answer continues. */

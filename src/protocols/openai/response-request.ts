@@ -53,6 +53,7 @@ export async function readResponseRequest({ context, actor, req }: Omit<OpenAIRe
   const request: ClientRequest = {
     agent,
     results: transcript.results,
+    listed: given.history.at(-1)?.toolCalls,
     // A request with the whole conversation has all tools of the client: without any, the run goes on without them.
     overrides: isContinued(body) ? overrides : { clientTools: [], ...overrides },
     isConversation: transcript.question !== null,

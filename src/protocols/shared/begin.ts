@@ -1,6 +1,7 @@
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { ClientTool, Overrides } from '../../executions/engine/queue/accept.ts'
+import type { CallRecord } from '../../executions/engine/run/steps.ts'
 import type { IdempotencyKey } from '../../idempotency.ts'
 import type { Context } from '../../trpc.ts'
 import { type ClientOverrides, giveClientResults, noneWaits, type RunFrom } from './client-tools.ts'
@@ -13,6 +14,8 @@ export type ClientRequest = {
   agent: CachedAgent
   /** Results of the client's own tools. They continue the run that waits for them. */
   results: readonly ClientResult[]
+  /** The calls of the last turn, if the client sends its whole conversation. */
+  listed?: readonly CallRecord[] | undefined
   idempotency: IdempotencyKey | null
   /** The texts, tools and settings of the request for the run that its results continue. */
   overrides?: ClientOverrides
@@ -35,10 +38,19 @@ export type Begun = RunFrom & { request?: RunRequest | null }
 export async function continueOrStart(
   { deps, countRun }: Context,
   actor: Actor,
-  { agent, results, overrides, idempotency, isConversation = false, isWhole = false, toRunRequest }: ClientRequest,
+  {
+    agent,
+    results,
+    listed,
+    overrides,
+    idempotency,
+    isConversation = false,
+    isWhole = false,
+    toRunRequest,
+  }: ClientRequest,
 ): Promise<Begun> {
   if (results.length) {
-    const run = await giveClientResults(actor, deps, agent, results, overrides)
+    const run = await giveClientResults(actor, deps, agent, results, overrides, listed)
     if (run) return run
     if (!isConversation) throw noneWaits()
   }

@@ -22,7 +22,8 @@ export type RunFrom = { row: ExecutionRow; after: number }
  * Continues the run that waits for the results of its client's tools (contract-2.md section 6.2), with the overrides
  * that the request gives. Returns the run, and the number of the event after which it continues. A repeated request
  * finds the run that it has continued. Returns null if no run of the caller has made these calls, and throws 400 if a
- * result is missing.
+ * result is missing. `listed` are the calls in the client's conversation. A client that lists some calls of the step
+ * has dropped the others, as those that take one call at a time do.
  */
 export async function giveClientResults(
   actor: Actor,
@@ -30,6 +31,7 @@ export async function giveClientResults(
   agent: Pick<CachedAgent, 'id'>,
   results: readonly ClientResult[],
   given: ClientOverrides = {},
+  listed: readonly Pick<CallRecord, 'id'>[] = [],
 ): Promise<RunFrom | null> {
   const answers = results.map((result) => ({ ...result, call: readCallId(result.id) }))
   const { executionId = '', step = 0 } = answers[0]?.call ?? {}
@@ -41,10 +43,13 @@ export async function giveClientResults(
     const after = await numberOf(deps, row, step)
     return after === null ? null : { row, after }
   }
+  const kept = listed.map(({ id }) => readCallId(id)).filter((one) => one?.step === step)
   const filled = open.map((call) => {
     const found = answers.find(({ call: one }) => one?.step === call.step && isSame(one, call))
-    if (!found) throw badRequest('A result of a tool call is missing', { detail: MISSING })
-    return { ...call, content: checked(found.content), isError: found.isError }
+    if (found) return { ...call, content: checked(found.content), isError: found.isError }
+    const isDropped = kept.length > 0 && !kept.some((one) => one && isSame(one, call))
+    if (isDropped) return { ...call, content: DROPPED, isError: true }
+    throw badRequest('A result of a tool call is missing', { detail: MISSING })
   })
   const now = deps.clock.now()
   const overrides = overridesFor(row.overrides as Overrides, given)
@@ -135,6 +140,9 @@ function takeSame(calls: CallRecord[], { name, input }: Partial<ClientCall> = {}
   const [{ result, isError } = { result: null, isError: false }] = at < 0 ? [] : calls.splice(at, 1)
   return result === null ? null : { content: result, isError }
 }
+
+/** The result of a call that the client has dropped, for the model. */
+const DROPPED = 'The client did not make this call. Make one call at a time.'
 
 const MISSING = 'Send the results of all calls of the last answer together.'
 
