@@ -214,10 +214,10 @@ describe.each([['mission'], ['space']] as const)('once the %s of a run is privat
     const agent = await toolLab.agent({}, [{ tool: 'echo', mode: 'ask' }])
     const who = what === 'mission' ? admin : starter
     const { id: spaceId } = (await does('POST', '/spaces', { name: 'Open' })).body
-    const mission = { title: 'Watch', goal: 'canary', agentId: agent.id, spaceId }
+    const mission = { title: 'Watch', goal: 'secret text', agentId: agent.id, spaceId }
     const { id: missionId } = (await does('POST', '/missions', mission)).body.mission
-    lab.model.script({ tokens: 'canary', toolCalls: [call('echo', { text: `private ${what}` })] })
-    const body = { message: 'canary', background: true, spaceId }
+    lab.model.script({ tokens: 'secret text', toolCalls: [call('echo', { text: `private ${what}` })] })
+    const body = { message: 'secret text', background: true, spaceId }
     const begun =
       what === 'mission'
         ? await does('POST', `/missions/${missionId}/run`, {}, who.token)
@@ -236,13 +236,12 @@ describe.each([['mission'], ['space']] as const)('once the %s of a run is privat
     expect([seen.status, seen.body.execution.status]).toEqual([200, 'pending'])
     const { status, body } = await does('POST', `/executions/${executionId}/cancel`, undefined, who.token)
     expect([status, body.execution.status]).toEqual([200, 'cancelled'])
-    expect(JSON.stringify([seen.body, body])).not.toContain('canary')
+    expect(JSON.stringify([seen.body, body])).not.toContain('secret text')
     expect(made(`private ${what}`)).toBe(0)
   })
 
   test('its starter decides its approval', async () => {
     const { who, executionId, approvalId } = await closed()
-    lab.model.script({ tokens: 'Done' })
     const { status } = await does('POST', `/approvals/${approvalId}/deny`, { reason: 'No' }, who.token)
     expect(status).toBe(200)
     await ended(lab.engine, await lab.row(executionId))

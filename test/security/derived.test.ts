@@ -162,7 +162,7 @@ describe('a key', () => {
   })
 
   it('a key that is revoked alone leaves its invitations and webhooks', async () => {
-    const who = await server.member({ organization: 'Doors', role: 'admin' })
+    const who = await server.member({ organization: 'Other doors', role: 'admin' })
     const key = await createKey(who)
     const { id } = await post(key, '/webhooks', { url: 'https://hooks.example/x', events: ['*'] })
     await revoke(who, key.id)
