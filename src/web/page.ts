@@ -122,6 +122,7 @@ function asRefusal(error: unknown): unknown {
   for (const cause of causesOf(error)) {
     if (cause instanceof ForbiddenAddress) return badRequest('The address is not allowed')
     if (cause instanceof BadAnswer) return badRequest(`The page was not read: ${cause.message}`)
+    if (cause.message === 'bad port') return badRequest('The port is one that HTTP clients do not use')
     const code = asText(asObject(cause).code)
     if (/^(?:ENOTFOUND|EAI_AGAIN)$/.test(code)) return badRequest('The name of the server is unknown')
     if (CERTIFICATE.test(code) || /^(?:ECONN|UND_ERR|HPE_|ERR_(?:TLS|SSL)|EHOST|ENET|EPIPE|ETIMEDOUT|Z_)/.test(code)) {

@@ -223,6 +223,10 @@ describe('web_fetch refuses', () => {
     expect(requests).toHaveLength(before)
   })
 
+  test('a port that HTTP clients do not use, and names it', async () => {
+    await expect(read(`http://${ALLOWED}:6000/`)).rejects.toThrow('The port is one that HTTP clients do not use')
+  })
+
   test('a redirect to a private address', async () => {
     const { port } = new URL(origin)
     for (const [index, host] of ['127.0.0.1', 'localhost', '[::1]', '2130706433'].entries()) {
