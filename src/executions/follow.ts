@@ -53,7 +53,7 @@ export async function follow(
   const { row, isReadable } = await see(actor, deps, input.executionId)
   const { lastEventId, after = 0, content } = input
   const isOver = row.terminalSeq !== null && (lastEventId ?? 0) >= row.terminalSeq
-  const batches = followFrom(actor, deps, row, lastEventId ?? after, streamTo, { isReadable, content })
+  const batches = followFrom(actor, deps, row, { after: lastEventId ?? after, streamTo, isReadable, content })
   return { batches, isOver }
 }
 
@@ -67,9 +67,7 @@ export function followFrom(
   actor: Actor,
   deps: Deps,
   row: ExecutionRow,
-  after: number,
-  streamTo: (actor: Actor) => AbortSignal,
-  { isReadable = true, isWhole = false, content }: FollowOptions,
+  { after, streamTo, isReadable = true, isWhole = false, content }: FollowOptions,
 ): AsyncGenerator<readonly ExecutionEvent[]> {
   // Only these columns, because they are retained for the duration of the stream.
   const { id, userId } = row
@@ -77,7 +75,14 @@ export function followFrom(
   return asReadable(actor, deps, { id, userId }, batches, { isReadable, isWhole })
 }
 
-type FollowOptions = { isReadable?: boolean; isWhole?: boolean; content?: Content | null | undefined }
+type FollowOptions = {
+  after: number
+  /** Returns the signal of the stream to a caller. */
+  streamTo: (actor: Actor) => AbortSignal
+  isReadable?: boolean
+  isWhole?: boolean
+  content?: Content | null | undefined
+}
 
 type Batches = AsyncGenerator<readonly ExecutionEvent[]>
 

@@ -207,7 +207,7 @@ function streamRun(
   { row, actor }: Accepted,
   { onDisconnect, content }: StreamOptions,
 ): Promise<void> {
-  const written = writeEvents(res, followFrom(actor, deps, row, 0, streamTo, { content }), isTerminal)
+  const written = writeEvents(res, followFrom(actor, deps, row, { after: 0, streamTo, content }), isTerminal)
   // Stays synchronous, because most streams have nothing to wait for afterwards.
   if (onDisconnect !== 'cancel') return written
   return written.then(async () => {

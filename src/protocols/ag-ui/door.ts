@@ -14,7 +14,7 @@ import { findAgent } from '../shared/agents.ts'
 import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import { type GivenFile, withNotes } from '../shared/attachments.ts'
 import { clientOf, continueOrStart } from '../shared/begin.ts'
-import { giveClientResults, noneWaits } from '../shared/client-tools.ts'
+import { giveClientResults, noneWaits, type RunFrom } from '../shared/client-tools.ts'
 import { enter, idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, reported, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
@@ -40,7 +40,7 @@ export async function handle(
   const agent = await findAgent(actor, deps, parameters[0] ?? '')
   const idempotency = idempotencyOf(req, path)
   const transcript = readMessages(input)
-  const { row, after } = input.resume?.length
+  const run = input.resume?.length
     ? await decideAll(actor, deps, input.resume.map(toDecision))
     : await continueOrStart(context, actor, {
         agent,
@@ -48,8 +48,8 @@ export async function handle(
         idempotency,
         toRunRequest: () => toRunRequest(agent, path, input, transcript),
       })
-  nameRun(res, row, idempotency)
-  await writeFrames(res, toFrames(context, actor, { agent, input, results: transcript.results }, row, after), {
+  nameRun(res, run.row, idempotency)
+  await writeFrames(res, toFrames(context, actor, { agent, input, results: transcript.results }, run), {
     // A connection that breaks off ends the whole program of HttpAgent, and says nothing to a person.
     onError: reported(context, (error) => frame({ type: 'RUN_ERROR', message: textOf(error), code: error.code })),
   })
@@ -138,12 +138,12 @@ function fileOf({ type: kind, source, metadata, ...plain }: Fields): GivenFile {
 }
 
 async function* toFrames(
-  { deps, streamTo }: Context,
+  context: Context,
   actor: Actor,
   { agent, input, results }: { agent: CachedAgent; input: Input; results: ClientResult[] },
-  row: ExecutionRow,
-  after: number,
+  { row, after }: RunFrom,
 ): AsyncGenerator<string> {
+  const { deps } = context
   const toText = (events: readonly AgUiEvent[]) => events.map((event) => frame(event)).join('')
   const writer = createAgUiWriter({ ...input, messages: input.messages as AgUiMessage[] }, row.id)
   yield toText([writer.begin()])
@@ -154,7 +154,7 @@ async function* toFrames(
   // A client may have made its own calls of a step while a person decided the others.
   const made = new Set(results.map(({ id }) => id))
   const isMade = (part: Part) => part.type === 'client-tools' && part.calls.every(({ id }) => made.has(id))
-  for await (const all of followParts(actor, deps, row, streamTo, after)) {
+  for await (const all of followParts(context, actor, row, after)) {
     if (all.some(isMade) && !(await giveClientResults(actor, deps, agent, results))) throw noneWaits()
     // The client has its own results, which it would show twice.
     const parts = all.filter((part) => !isMade(part) && !(part.type === 'tool-result' && made.has(part.id)))

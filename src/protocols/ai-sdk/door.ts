@@ -3,7 +3,6 @@ import type { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import { textOf, toAppError } from '../../errors.ts'
-import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { find } from '../../executions/service.ts'
 import { ChatRequest } from '../../http/door-schemas.ts'
 import type { Context } from '../../trpc.ts'
@@ -11,6 +10,7 @@ import type { RouteMatch } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { type Decision, decideAll, isWaitingForApproval } from '../shared/approvals.ts'
 import { clientOf, continueOrStart } from '../shared/begin.ts'
+import type { RunFrom } from '../shared/client-tools.ts'
 import { enter, idempotencyOf, nameRun, readBody } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { checkQuestion } from '../shared/questions.ts'
@@ -44,7 +44,7 @@ export async function handle(
   const idempotency = idempotencyOf(req, path)
   const last = body.message ?? body.messages?.at(-1)
   const decisions = decisionsIn(last)
-  const { row, after } = decisions.length
+  const run = decisions.length
     ? await decideAll(actor, context.deps, decisions)
     : await continueOrStart(context, actor, {
         agent,
@@ -52,8 +52,8 @@ export async function handle(
         idempotency,
         toRunRequest: () => toRunRequest(agent, path, body),
       })
-  nameRun(res, row, idempotency)
-  return stream(context, actor, res, row, after, decisions)
+  nameRun(res, run.row, idempotency)
+  return stream(context, actor, res, { ...run, decisions })
 }
 
 /** Returns the run that a request asks for. Throws 400 for messages that no run can have. */
@@ -80,18 +80,14 @@ async function resume(context: Context, actor: Actor, res: ServerResponse, agent
   const { deps } = context
   const latest = await findLatest(actor, deps, { agent, protocol: 'ai-sdk' }, chatId)
   if (!latest || latest.terminalSeq !== null) return void res.writeHead(204).end()
-  await stream(context, actor, res, await find(actor, deps, latest.id), 0, [])
+  await stream(context, actor, res, { row: await find(actor, deps, latest.id), after: 0, decisions: [] })
 }
 
-function stream(
-  context: Context,
-  actor: Actor,
-  res: ServerResponse,
-  row: ExecutionRow,
-  after: number,
-  decisions: readonly Decision[],
-) {
-  return writeFrames(res, toFrames(context, actor, row, after, decisions), {
+/** A run from an event on, and the decisions with which the page continues it. */
+type Continued = RunFrom & { decisions: readonly Decision[] }
+
+function stream(context: Context, actor: Actor, res: ServerResponse, run: Continued) {
+  return writeFrames(res, toFrames(context, actor, run), {
     headers: { 'x-vercel-ai-ui-message-stream': 'v1' },
     // Without the end of the stream the page knows that it has to come back, which is of no use without access.
     onError(thrown) {
@@ -104,13 +100,7 @@ function stream(
 
 const toText = (chunks: readonly Chunk[]): string => chunks.map((chunk) => frame(chunk)).join('')
 
-async function* toFrames(
-  { deps, streamTo }: Context,
-  actor: Actor,
-  row: ExecutionRow,
-  after: number,
-  decisions: readonly Decision[],
-): AsyncGenerator<string> {
+async function* toFrames(context: Context, actor: Actor, { row, after, decisions }: Continued): AsyncGenerator<string> {
   const write = createChunkWriter()
   // The page has its own decisions, and version 6 of the SDK does not know the chunk.
   const isKnown = ({ type, approvalId, approved }: Chunk) =>
@@ -121,7 +111,7 @@ async function* toFrames(
   if (after) yield frame({ type: 'start', messageId: row.id })
   // Other calls of the step are not decided yet.
   if (after && row.waitingFor && row.seqReserved - 1 <= after) return yield `${frame({ type: 'finish' })}${done}`
-  for await (const parts of followParts(actor, deps, row, streamTo)) {
+  for await (const parts of followParts(context, actor, row)) {
     let isOver = false
     let text = ''
     for (const part of parts) {
@@ -133,7 +123,7 @@ async function* toFrames(
     }
     // All approvals of a step come together. The page answers once the stream has ended.
     const last = parts.at(-1)
-    const isAsked = last?.type === 'approval' && last.seq > after && (await isWaitingForApproval(deps, row))
+    const isAsked = last?.type === 'approval' && last.seq > after && (await isWaitingForApproval(context.deps, row))
     if (isAsked) text += toText([{ type: 'finish-step' }, { type: 'finish', finishReason: 'tool-calls' }])
     yield isOver || isAsked ? `${text}${done}` : text
     if (isOver || isAsked) return

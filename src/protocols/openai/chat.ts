@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
@@ -8,7 +8,6 @@ import { outcomeOf } from '../../executions/execute.ts'
 import { cancelIfActive } from '../../executions/service.ts'
 import { sendJson } from '../../http/body.ts'
 import { asText } from '../../lib/unknown.ts'
-import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
 import { type Begun, type ClientRequest, clientOf, continueOrStart } from '../shared/begin.ts'
 import { type ClientOverrides, giveClientResults, noneWaits } from '../shared/client-tools.ts'
@@ -79,7 +78,7 @@ export async function complete({ context, actor, req, res }: OpenAIRequest): Pro
   const isConversation = transcript.question !== null
   // The request has all tools of the client: without any, the run goes on without them.
   const rest = { clientTools: [], ...overrides }
-  const found = isOurs ? null : await continueWithoutIds(actor, deps, agent, calls, rest)
+  const found = isOurs ? null : await continueWithoutIds(actor, deps, agent, { calls, overrides: rest })
   if (!isOurs && !found && !isConversation) throw noneWaits()
   const request: ClientRequest = {
     agent,
@@ -89,7 +88,7 @@ export async function complete({ context, actor, req, res }: OpenAIRequest): Pro
     isConversation,
     idempotency,
     isWhole: !body.stream,
-    toRunRequest: () => toRunRequest(req, agent, body, transcript, overrides),
+    toRunRequest: () => toRunRequest(req, { agent, body, transcript, overrides }),
   }
   const run: Run & Begun = found ?? (await continueOrStart(context, actor, request))
   nameRun(res, run.row, idempotency)
@@ -98,8 +97,9 @@ export async function complete({ context, actor, req, res }: OpenAIRequest): Pro
     created: Math.floor(run.row.createdAt.getTime() / 1000),
     model: body.model,
     isLegacy,
+    withUsage: body.stream_options?.include_usage === true,
   }
-  if (body.stream) return stream(context, actor, res, run, head, body)
+  if (body.stream) return stream({ context, actor, res }, run, head)
   const completion = await answerWhole(context, actor, run, async () => {
     const done = tools.tools.length || results.length ? await waitForCalls(context, actor, run) : null
     const row = done?.calls.length ? run.row : await outcomeOf(actor, deps, run.row, context)
@@ -124,14 +124,11 @@ function overridesOf(body: Request, transcript: ClientConversation, { tools, cho
   }
 }
 
+/** The agent of a request, its body, and the parts read from it. */
+type ParsedRequest = { agent: CachedAgent; body: Request; transcript: ClientConversation; overrides: ClientOverrides }
+
 /** Returns the run that a request asks for. Throws 400 for messages that no run can have. */
-function toRunRequest(
-  req: IncomingMessage,
-  agent: CachedAgent,
-  body: Request,
-  transcript: ClientConversation,
-  overrides: ClientOverrides,
-): RunRequest {
+function toRunRequest(req: IncomingMessage, { agent, body, transcript, overrides }: ParsedRequest): RunRequest {
   const { history, question, files, allResults: results } = transcript
   return {
     agent,
@@ -194,8 +191,7 @@ async function continueWithoutIds(
   actor: Actor,
   deps: Deps,
   agent: CachedAgent,
-  calls: Parameters<typeof findRun>[3],
-  overrides: ClientOverrides,
+  { calls, overrides }: { calls: Parameters<typeof findRun>[3]; overrides: ClientOverrides },
 ): Promise<Run | null> {
   const found = await findRun(actor, deps, agent, calls)
   if (!found) return null
@@ -205,15 +201,11 @@ async function continueWithoutIds(
 
 /** Streams a run as chunks. */
 async function stream(
-  context: Context,
-  actor: Actor,
-  res: ServerResponse,
+  { context, actor, res }: Pick<OpenAIRequest, 'context' | 'actor' | 'res'>,
   run: Run,
   head: Head,
-  body: Pick<Request, 'stream_options'>,
 ): Promise<void> {
-  const withUsage = body.stream_options?.include_usage === true
-  await writeFrames(res, toChunks(context, actor, run, head, withUsage), {
+  await writeFrames(res, toChunks(context, actor, run, head), {
     onError: reported(context, (error) => frame(toOpenAIError(error))),
   })
   const isToCancel = new URL(res.req.url ?? '/', 'http://localhost').searchParams.get('onDisconnect') === 'cancel'

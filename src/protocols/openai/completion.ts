@@ -2,6 +2,7 @@ import type { Actor } from '../../auth/actor.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import type { Fields } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
+import type { RunFrom } from '../shared/client-tools.ts'
 import { frame } from '../shared/frames.ts'
 import {
   asksPerson,
@@ -17,10 +18,13 @@ import { RUN_ERROR, toOpenAICode } from './errors.ts'
 
 // The answers of chat completions: whole, and in chunks.
 
-/** `isLegacy`: the client knows one call at a time, without an id. */
-export type Head = { id: string; created: number; model: string; isLegacy: boolean }
-/** A run, and the number of the event after which it is of this answer. `next`: the answer is this call alone. */
-export type Run = { row: ExecutionRow; after: number; next?: ClientCall }
+/**
+ * The form of an answer. `isLegacy`: the client knows one call at a time, without an id. `withUsage`: the chunks have the
+ * usage.
+ */
+export type Head = { id: string; created: number; model: string; isLegacy: boolean; withUsage: boolean }
+/** A run from an event on. `next`: the answer is this call alone. */
+export type Run = RunFrom & { next?: ClientCall }
 
 const FINISH: Readonly<Record<string, string>> = {
   max_tokens: 'length',
@@ -81,11 +85,11 @@ export function toCompletion(head: Head, row: ExecutionRow, waiting: Waiting | n
 type Waiting = { calls: readonly ClientCall[]; text: string; usage: Tokens }
 
 /** Follows a run until it ends, or waits for the client to call tools. */
-export async function waitForCalls({ deps, streamTo }: Context, actor: Actor, run: Run): Promise<Waiting> {
+export async function waitForCalls(context: Context, actor: Actor, run: Run): Promise<Waiting> {
   const { row, after, next } = run
   if (next) return { calls: [next], text: '', usage: NO_TOKENS }
   let text = ''
-  for await (const parts of followParts(actor, deps, row, streamTo, after)) {
+  for await (const parts of followParts(context, actor, row, after)) {
     for (const part of parts) {
       if (part.type === 'step-start' || part.type === 'reset') text = ''
       if (part.type === 'text-delta') text += part.text
@@ -98,12 +102,12 @@ export async function waitForCalls({ deps, streamTo }: Context, actor: Actor, ru
 
 /** Follows a run as the chunks of a completion. */
 export async function* toChunks(
-  { deps, streamTo }: Context,
+  context: Context,
   actor: Actor,
   { row, after, next }: Run,
   head: Head,
-  withUsage: boolean,
 ): AsyncGenerator<string> {
+  const { withUsage } = head
   const chunk = (choices: Fields[], usage?: object) =>
     frame({
       id: head.id,
@@ -136,11 +140,11 @@ export async function* toChunks(
     yield end(called([next]), NO_TOKENS)
     return
   }
-  for await (const parts of followParts(actor, deps, row, streamTo, after)) {
+  for await (const parts of followParts(context, actor, row, after)) {
     let text = ''
     for (const part of parts) {
       // Clients show the reasoning to the person. It is no part of the answer.
-      const change = asksPerson(part) ? { reasoning_content: noteOf(deps, part) } : toDeltas(part)
+      const change = asksPerson(part) ? { reasoning_content: noteOf(context.deps, part) } : toDeltas(part)
       if (change) text += delta(change)
       const last = endWith(part)
       if (last === null) continue

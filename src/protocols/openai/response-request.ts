@@ -1,8 +1,5 @@
-import type { IncomingMessage } from 'node:http'
 import { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
-import type { Actor } from '../../auth/actor.ts'
-import type { Deps } from '../../deps.ts'
 import { badRequest, invalidField } from '../../errors.ts'
 import { asList, asText } from '../../lib/unknown.ts'
 import { findAgent } from '../shared/agents.ts'
@@ -42,8 +39,10 @@ const Request = z.object({
 })
 type Request = z.output<typeof Request>
 
+type Received = Pick<OpenAIRequest, 'context' | 'actor' | 'req'>
+
 /** Reads the request for a response. Throws 400 for input and settings that no run can have. */
-export async function readResponseRequest({ context, actor, req }: Omit<OpenAIRequest, 'id'>) {
+export async function readResponseRequest({ context, actor, req }: Received) {
   const body = await readBody({ context, actor, req }, Request)
   const agent = await findAgent(actor, context.deps, body.model)
   const given = readInput(body)
@@ -59,7 +58,7 @@ export async function readResponseRequest({ context, actor, req }: Omit<OpenAIRe
     isConversation: transcript.question !== null,
     idempotency,
     isWhole: !body.stream && !body.background,
-    toRunRequest: () => toRunRequest(actor, context.deps, req, agent, body, transcript, overrides),
+    toRunRequest: () => toRunRequest({ context, actor, req }, { agent, body, transcript, overrides }),
   }
   return { body, request }
 }
@@ -84,17 +83,15 @@ function overridesOf(body: Request, transcript: ClientConversation): ClientOverr
   }
 }
 
+/** The agent of a request, its body, and the parts read from it. */
+type ParsedRequest = { agent: CachedAgent; body: Request; transcript: ClientConversation; overrides: ClientOverrides }
+
 /**
  * Returns the run that a request asks for. Throws 400 for messages that no run can have, and 404 for what it continues.
  */
 async function toRunRequest(
-  actor: Actor,
-  deps: Deps,
-  req: IncomingMessage,
-  agent: CachedAgent,
-  body: Request,
-  transcript: ClientConversation,
-  overrides: ClientOverrides,
+  { context: { deps }, actor, req }: Received,
+  { agent, body, transcript, overrides }: ParsedRequest,
 ): Promise<RunRequest> {
   const previousResponseId = body.previous_response_id ?? null
   const conversation = typeof body.conversation === 'object' ? body.conversation?.id : body.conversation

@@ -1,6 +1,7 @@
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
 import { metaEvent, readEvents, terminalEvent } from '../../executions/engine/events/events.ts'
+import type { Context } from '../../trpc.ts'
 import type { ExecutionEvent } from '../../wire.ts'
 import { createPartReader, followParts, type Part } from '../shared/run-parts.ts'
 import { noteOf } from '../shared/wait.ts'
@@ -94,14 +95,13 @@ function createResponseReader(deps: Pick<Deps, 'settings'>, ref: ResponseRef) {
 
 /** Follows a response as events, in batches, up to its end. */
 export async function* followResponse(
+  context: Pick<Context, 'deps' | 'streamTo'>,
   actor: Actor,
-  deps: Deps,
   ref: ResponseRef,
-  streamTo: (actor: Actor) => AbortSignal,
 ): AsyncGenerator<ResponseEvent[]> {
-  const reader = createResponseReader(deps, ref)
+  const reader = createResponseReader(context.deps, ref)
   yield reader.begin()
-  for await (const parts of followParts(actor, deps, ref.row, streamTo)) {
+  for await (const parts of followParts(context, actor, ref.row)) {
     yield parts.flatMap((part) => reader.read(part))
     if (reader.state()) return
   }

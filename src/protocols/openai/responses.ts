@@ -25,7 +25,7 @@ import { createFilter, isStrict, type Sent, withoutOwn } from './strict-clients.
 
 /** POST /openai/v1/responses (contract-2.md section 6.2). Throws the errors of `startRun`. */
 export async function createResponse({ context, actor, req, res }: OpenAIRequest): Promise<void> {
-  const { body, request } = await readResponseRequest({ context, actor, req, res })
+  const { body, request } = await readResponseRequest({ context, actor, req })
   const { deps } = context
   const ref = await continueOrStart(context, actor, request)
   nameRun(res, ref.row, request.idempotency)
@@ -50,8 +50,8 @@ function sendResponse(req: IncomingMessage, res: ServerResponse, response: Sent)
 }
 
 /** Waits until a response has ended, or its caller has gone. */
-async function waitFor({ deps, streamTo }: Context, actor: Actor, ref: ResponseRef): Promise<void> {
-  for await (const _ of followResponse(actor, deps, ref, streamTo));
+async function waitFor(context: Context, actor: Actor, ref: ResponseRef): Promise<void> {
+  for await (const _ of followResponse(context, actor, ref));
 }
 
 /** GET /openai/v1/responses/{id}, with `stream=true` as events, those after `starting_after` if it is given. */
@@ -133,11 +133,10 @@ async function streamResponse(
   ref: ResponseRef,
   after: number,
 ): Promise<void> {
-  const { deps, streamTo } = context
   const filter = isStrict(req) ? createFilter() : null
   let last = after
   async function* toFrames(): AsyncGenerator<string> {
-    for await (const events of followResponse(actor, deps, ref, streamTo)) {
+    for await (const events of followResponse(context, actor, ref)) {
       const shown = filter ? events.flatMap(filter) : events
       const later = shown.filter(({ sequence_number: number }) => number > after)
       last = later.at(-1)?.sequence_number ?? last

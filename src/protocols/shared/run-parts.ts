@@ -8,6 +8,7 @@ import { clientToolName } from '../../executions/engine/queue/client-tools.ts'
 import { followFrom } from '../../executions/follow.ts'
 import { fromBase62, toBase62 } from '../../lib/id.ts'
 import { asObject, asText } from '../../lib/unknown.ts'
+import type { Context } from '../../trpc.ts'
 import type { ExecutionEvent, MessageData } from '../../wire.ts'
 
 /**
@@ -108,18 +109,22 @@ export function readCallId(id: string): ReadCall | null {
  * answer. Ends early if the caller has disconnected.
  */
 export async function* followParts(
+  { deps, streamTo }: Pick<Context, 'deps' | 'streamTo'>,
   actor: Actor,
-  deps: Deps,
   row: ExecutionRow,
-  streamTo: (actor: Actor) => AbortSignal,
   after = 0,
 ): AsyncGenerator<Part[]> {
   // From the first event on, because later ones refer to earlier ones.
   const toParts = createPartReader(row)
   let signal: AbortSignal | undefined
-  const attend = (caller: Actor) => (signal = streamTo(caller))
+  const options = {
+    after: 0,
+    streamTo: (caller: Actor) => (signal = streamTo(caller)),
+    isWhole: true,
+    content: 'all' as const,
+  }
   let isOver = false
-  for await (const events of followFrom(actor, deps, row, 0, attend, { isWhole: true, content: 'all' })) {
+  for await (const events of followFrom(actor, deps, row, options)) {
     isOver = events.some(isTerminal)
     const parts = events.flatMap(toParts)
     const later = after ? parts.filter(({ seq }) => seq > after) : parts

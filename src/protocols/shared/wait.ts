@@ -44,11 +44,12 @@ export async function waitForRun(
  * in which none came. A run that has not begun may wait behind one of its session that waits for a person.
  */
 export async function* followToWait(
-  { deps, streamTo }: Context,
+  context: Context,
   actor: Actor,
   row: ExecutionRow,
 ): AsyncGenerator<{ parts: Part[]; wait: Wait | null }> {
-  const batches = followParts(actor, deps, row, streamTo)
+  const { deps } = context
+  const batches = followParts(context, actor, row)
   let next = batches.next()
   let hasBegun = row.queueSeq === 1
   try {
