@@ -244,19 +244,12 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
     // Check permission before looking up references, so that they do not leak.
     newest = await checkReferences(actor, deps, inputValues, authorize(actor, agent))
   }
-  await change(
-    actor,
-    deps,
-    input.id,
-    'agent.update',
-    (row) => {
-      const before = valuesOf(row) as Values
-      const after = { ...before, ...inputValues }
-      if (isDeepStrictEqual(before, after)) return null
-      return { ...toColumns(after), skillRefs: pinned(after.skillIds, pinsIn(row), newest) }
-    },
-    input.version,
-  )
+  await change(actor, deps, input, 'agent.update', (row) => {
+    const before = valuesOf(row) as Values
+    const after = { ...before, ...inputValues }
+    if (isDeepStrictEqual(before, after)) return null
+    return { ...toColumns(after), skillRefs: pinned(after.skillIds, pinsIn(row), newest) }
+  })
   return { message: 'Agent updated successfully', ...permissionWarnings(input.permissions) }
 }
 
@@ -266,7 +259,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
  */
 export async function updateSkill(actor: Actor, deps: Deps, { id, skillId }: z.output<typeof AgentSkill>) {
   const version = (await findSkillVersions(actor, deps.db, [skillId])).get(skillId)?.version
-  await change(actor, deps, id, 'agent.update', (row) => {
+  await change(actor, deps, { id }, 'agent.update', (row) => {
     if (version === undefined || !strings(row.skillIds).includes(skillId)) throw notFound('Skill')
     const others = pinsIn(row).filter((pin) => pin.skillId !== skillId)
     const newest = new Map([[skillId, version]])
@@ -278,7 +271,7 @@ export async function updateSkill(actor: Actor, deps: Deps, { id, skillId }: z.o
 
 /** DELETE /agents/{id}: archives it; its executions stay (service.md, "Agent lifecycle"). */
 export async function remove(actor: Actor, deps: Deps, id: string, version?: number) {
-  await change(actor, deps, id, 'agent.archive', () => ({ archivedAt: deps.clock.now() }), version)
+  await change(actor, deps, { id, version }, 'agent.archive', () => ({ archivedAt: deps.clock.now() }))
   return { message: 'Agent deleted successfully' }
 }
 
@@ -291,14 +284,16 @@ async function pauseMissions(tx: Tx, { settings }: Deps, { organizationId, id, u
   })
 }
 
-/** Reads, decides and writes. Each of several concurrent changes decides on the result of the one before it. */
+/**
+ * Reads, decides and writes. Each of several concurrent changes decides on the result of the one before it. Throws 412
+ * for an agent of another version than the given one.
+ */
 async function change(
   actor: Actor,
   deps: Deps,
-  id: string,
+  { id, version }: { id: string; version?: number | undefined },
   action: string,
   decide: (row: Authorized<AgentRow>) => Prisma.AgentUpdateManyMutationInput | null,
-  version?: number,
 ): Promise<void> {
   const decideOn = (row: AgentRow) => {
     const authorized = authorize(actor, row)

@@ -190,7 +190,7 @@ export async function update(actor: Actor, deps: Deps, { id, title, closed }: z.
   const changes = omitUndefined({ title, ...(title !== undefined && searchedIn(title)), closedAt })
   if (hasChanges(chat, changes)) {
     await deps.db.$transaction(async (tx) => {
-      if (!(await updateChat(tx, actor, chat, 'chat.update', now, changes))) throw notFound('Chat')
+      if (!(await updateChat(tx, actor, chat, { action: 'chat.update', now, data: changes }))) throw notFound('Chat')
     })
     deps.bus.publish('chat', [id])
   }
@@ -207,7 +207,8 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
     executions: { none: LIVE },
   }
   await deps.db.$transaction(async (tx) => {
-    if (await updateChat(tx, actor, chat, 'chat.archive', now, { archivedAt: now }, idle)) return
+    const change = { action: 'chat.archive', now, data: { archivedAt: now }, condition: idle } as const
+    if (await updateChat(tx, actor, chat, change)) return
     await find(actor, { db: tx }, id)
     throw conflict('Chat is busy', { detail: 'Wait until its runs have ended, or cancel them.' })
   })
@@ -215,15 +216,20 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   return { message: 'Chat deleted successfully' }
 }
 
+/** A change of a chat, the action of its audit event, and the condition that the chat has to meet. */
+type ChatChange = {
+  action: `chat.${string}`
+  now: Date
+  data: Prisma.ChatUpdateManyMutationInput
+  condition?: Prisma.ChatWhereInput
+}
+
 /** Changes a chat that meets the condition and is not archived. Returns whether it did. */
 async function updateChat(
   tx: Tx,
   actor: Actor,
   { id }: Authorized<ChatRow>,
-  action: string,
-  now: Date,
-  data: Prisma.ChatUpdateManyMutationInput,
-  condition: Prisma.ChatWhereInput = {},
+  { action, now, data, condition }: ChatChange,
 ): Promise<boolean> {
   const where = { id, archivedAt: null, ...condition }
   const { count } = await tx.chat.updateMany({ where, data: { ...data, updatedAt: now } })

@@ -48,7 +48,7 @@ builder.prismaObjectFields(Execution, (t) => ({
       const { backwards } = page
       const [from, to] = rangeOf(page)
       const isOpen = await isReadable(row.id, context, info)
-      const stored = isOpen ? await loadSegments(context, info, row.id, page, from, to) : null
+      const stored = isOpen ? await loadSegments(context, info, row.id, page) : null
       const { rows: segments, more } = stored ?? NOTHING
       const all = eventsOf(row, segments, { fromStart: !(more && backwards), toEnd: !(more && !backwards) })
       const between = eventsIn(isOpen ? all : stateOf([...all]), [from, to], page)
@@ -80,16 +80,10 @@ function eventsIn(events: Iterable<ExecutionEvent>, [from, to]: [number, number]
   return backwards ? between.reverse() : between
 }
 
-/** Loads the segments with the events of a page between two numbers. Null if there are none. */
-const loadSegments = (
-  context: GraphQLContext,
-  info: GraphQLResolveInfo,
-  id: string,
-  page: Page,
-  from: number,
-  to: number,
-) =>
+/** Loads the segments with the events of a page. Null if there are none. */
+const loadSegments = (context: GraphQLContext, info: GraphQLResolveInfo, id: string, page: Page) =>
   loadOne(context, info, id, async (ids) => {
+    const [from, to] = rangeOf(page)
     // At least one event of each segment is between the numbers.
     const where = { lastSeq: { gt: from }, ...(page.before !== undefined && { firstSeq: { lt: to } }) }
     const order = page.backwards ? reversed(SEGMENT.order) : SEGMENT.order

@@ -99,7 +99,7 @@ export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: 
     const missions = await tx.mission.findMany({ where: active, select: { id: true } })
     const runs = marked ?? (await tx.execution.findMany({ where: { ...theirs, ...LIVE }, select: { id: true } }))
     const missionIds = missions.map((mission) => mission.id)
-    if (cascade) await pauseMissions(tx, deps, actor, active, missionIds, now)
+    if (cascade) await pauseMissions(tx, deps, actor, { where: active, ids: missionIds, now })
     if (cascade) await closeDoors(tx, actor, theirs.tokenId.in, now)
     const { count } = await tx.token.updateMany({ where: { id, ...reachable(actor) }, data: { revokedAt: now } })
     if (!count) throw notFound('Key')
@@ -120,9 +120,7 @@ async function pauseMissions(
   tx: Tx,
   { settings }: Deps,
   actor: Actor,
-  where: Prisma.MissionWhereInput,
-  ids: readonly string[],
-  now: Date,
+  { where, ids, now }: { where: Prisma.MissionWhereInput; ids: readonly string[]; now: Date },
 ): Promise<void> {
   if (!ids.length) return
   await lockMissionCounts(tx, settings, Prisma.sql`"id" IN (${Prisma.join([...ids])})`)

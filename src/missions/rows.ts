@@ -126,15 +126,20 @@ export const scopesBy = (actor: Actor, mission: Pick<MissionRow, 'userId' | 'sco
 export const lockPhase = (tx: Tx, { settings }: Pick<Deps, 'settings'>, id: string) =>
   lockMissionCounts(tx, settings, Prisma.sql`"id" = ${id}`)
 
+/** A change of a mission, the action of its audit event, and the condition that the mission has to meet. */
+type MissionChange = {
+  action: `mission.${string}`
+  now: Date
+  data: Prisma.MissionUncheckedUpdateManyInput
+  condition?: Prisma.MissionWhereInput
+}
+
 /** Changes a mission that meets the condition and is not archived. Returns whether it did. */
 export async function updateMission(
   tx: Tx,
   actor: Actor,
   { id }: Authorized<MissionRow>,
-  action: string,
-  now: Date,
-  data: Prisma.MissionUncheckedUpdateManyInput,
-  condition: Prisma.MissionWhereInput = {},
+  { action, now, data, condition }: MissionChange,
 ): Promise<boolean> {
   const where = { id, archivedAt: null, ...condition }
   const { count } = await tx.mission.updateMany({ where, data: { ...data, updatedAt: now } })

@@ -195,11 +195,8 @@ export async function update(
     if (changes) {
       const current = await hold(tx, actor, deps, mission.id)
       const currentTimes = schedule !== undefined && reschedule(current, schedule, now)
-      await updateMission(tx, actor, current, 'mission.update', now, {
-        ...columns,
-        ...currentTimes,
-        ...authorityBy(actor, current),
-      })
+      const data = { ...columns, ...currentTimes, ...authorityBy(actor, current) }
+      await updateMission(tx, actor, current, { action: 'mission.update', now, data })
     }
     // After this change the mission may be private and invisible to the admin.
     written = await tx.mission.findUniqueOrThrow({ where: { id: mission.id } })
@@ -283,7 +280,7 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
     await markRuns(tx, live, actor, now)
     await lockPhase(tx, deps, id)
     const data = { archivedAt: now, nextRunAt: null }
-    if (!(await updateMission(tx, actor, mission, 'mission.archive', now, data))) throw notFound('Mission')
+    if (!(await updateMission(tx, actor, mission, { action: 'mission.archive', now, data }))) throw notFound('Mission')
   })
   // No other run starts from here on.
   const runs = await deps.db.execution.findMany({ where: live })

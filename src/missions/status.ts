@@ -1,7 +1,7 @@
 import type { z } from 'zod'
 import type { Actor, Authorized } from '../auth/actor.ts'
 import { fromColumn } from '../auth/scopes.ts'
-import type { Tx } from '../db/client.ts'
+import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, conflict } from '../errors.ts'
 import { type KeyClaim, store } from '../idempotency.ts'
@@ -96,10 +96,8 @@ export async function pauseIn(
 ): Promise<void> {
   await lockPhase(tx, deps, mission.id)
   const data = { status: 'paused', pauseReason: null, nextRunAt: null } as const
-  if (
-    await updateMission(tx, actor, mission, 'mission.pause', now, data, { status: { notIn: ['completed', 'failed'] } })
-  )
-    return
+  const condition: Prisma.MissionWhereInput = { status: { notIn: ['completed', 'failed'] } }
+  if (await updateMission(tx, actor, mission, { action: 'mission.pause', now, data, condition })) return
   const { status } = await find(actor, { db: tx }, mission.id)
   throw missionOver(status === 'failed' ? status : 'completed')
 }
@@ -114,7 +112,7 @@ export async function completeIn(
 ): Promise<void> {
   await lockPhase(tx, deps, mission.id)
   const data = { status: 'completed', pauseReason: null, nextRunAt: null } as const
-  await updateMission(tx, actor, mission, 'mission.complete', now, data)
+  await updateMission(tx, actor, mission, { action: 'mission.complete', now, data })
 }
 
 /**
@@ -144,7 +142,8 @@ export async function resumeIn(
     pauseReason: null,
     nextRunAt: hasAll ? null : firstFire(mission, now),
   } as const
-  if (await updateMission(tx, actor, mission, 'mission.resume', now, data, { status: 'paused', executionId })) return
+  const condition = { status: 'paused' as const, executionId }
+  if (await updateMission(tx, actor, mission, { action: 'mission.resume', now, data, condition })) return
   throw missionNotPaused()
 }
 

@@ -227,14 +227,15 @@ export async function create(
   return { id: row.id, title: row.title, status: row.status, task: toTask(row) }
 }
 
-/** Changes a task if its status is unchanged since it was read. Returns null otherwise. */
+/** A change of a task, and the action of its audit event. */
+type TaskChange = { action: `task.${string}`; now: Date; data: Prisma.TaskUncheckedUpdateManyInput }
+
+/** Changes a task if its status and its assignee are unchanged since it was read. Returns null otherwise. */
 async function updateTask(
   tx: Tx,
   actor: Actor,
   task: TaskRow,
-  action: string,
-  now: Date,
-  data: Prisma.TaskUncheckedUpdateManyInput,
+  { action, now, data }: TaskChange,
 ): Promise<TaskRow | null> {
   const [row] = await tx.task.updateManyAndReturn({
     where: { id: task.id, status: task.status, assignedTo: task.assignedTo },
@@ -280,7 +281,7 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
       // Runs are locked before their tasks.
       if (ends) await endRuns(tx, actor, task, now)
       await holdAssignee(tx, actor, deps, changes)
-      const row = await updateTask(tx, actor, task, 'task.update', now, changes)
+      const row = await updateTask(tx, actor, task, { action: 'task.update', now, data: changes })
       if (!row) throw new Overtaken()
       return row
     }
@@ -334,7 +335,7 @@ export async function claim(actor: Actor, deps: Deps, input: z.output<typeof Cla
   const now = deps.clock.now()
   const row = await deps.db.$transaction(async (tx) => {
     if (!assignee.assignedAgentId && !(await holdMembership(tx, deps.settings, actor))) throw forbidden()
-    return updateTask(tx, actor, task, 'task.claim', now, assignee)
+    return updateTask(tx, actor, task, { action: 'task.claim', now, data: assignee })
   })
   if (!row) throw alreadyAssigned()
   deps.bus.publish('task', [row.id])
@@ -383,7 +384,8 @@ async function moveToInProgress(tx: Tx, actor: Actor, task: TaskRow, executionId
     if (status === 'in_progress') throw alreadyRunning()
     return moveTo(status, 'in_progress', now)
   }
-  if (await updateTask(tx, actor, task, 'task.execute', now, { ...moveFrom(task.status), executionId })) {
+  const data = { ...moveFrom(task.status), executionId }
+  if (await updateTask(tx, actor, task, { action: 'task.execute', now, data })) {
     // A run that was detached by hand is cancelled, but may not have stopped yet.
     const isRunning = await tx.execution.count({ where: { ...runsOf(task), id: { not: executionId } } })
     if (isRunning) throw alreadyRunning()
