@@ -12,7 +12,7 @@ import {
 import type { Plugin } from 'graphql-yoga'
 import { type Values, variablesOf } from './arguments.ts'
 import { LIMITS, refuse, tooMuch } from './limits.ts'
-import { createWeigher, type Dearest, findDearest } from './weights.ts'
+import { type CostliestList, createWeigher, findCostliestList } from './weights.ts'
 
 /** Rejects queries, mutations and subscriptions over the limits before validation. */
 export function useLimits(): Plugin {
@@ -93,12 +93,12 @@ export function checkLimits(schema: GraphQLSchema, document: DocumentNode, varia
         `${LIMITS.page} in a list; use ${page.name}(first: ${LIMITS.page})`,
       )
     }
-    if (cost > LIMITS.cost) throw tooDear(cost, findDearest(weigher, selections, type, cost))
+    if (cost > LIMITS.cost) throw overCost(cost, findCostliestList(weigher, selections, type, cost))
   }
 }
 
 /** Returns an error that names the list to shorten, its cost, and the largest `first` that passes. */
-function tooDear(total: number, { path, cost, page }: Dearest): GraphQLError {
+function overCost(total: number, { path, cost, page }: CostliestList): GraphQLError {
   const what = `asks for too much at once: ${path} would cost ${cost}${cost < total ? ` of ${total} in all` : ''}`
   return tooMuch(what, `${LIMITS.cost}; use ${page ? `${path}(${page}) or ` : ''}fewer fields`)
 }

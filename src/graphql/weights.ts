@@ -39,7 +39,7 @@ type Weight = {
 type Page = { name: string; first: number; inLists: number }
 
 /** A list by its path, with its cost and a page size that passes, such as `first: 10`. */
-export type Dearest = { path: string; cost: number; page?: string }
+export type CostliestList = { path: string; cost: number; page?: string }
 
 const NO_PAGE: Page = { name: '', first: 0, inLists: 0 }
 const NOTHING: Weight = { fields: 0, depth: 0, aliases: 0, directives: 0, cost: 0, page: NO_PAGE }
@@ -127,10 +127,20 @@ export function createWeigher(schema: GraphQLSchema, document: DocumentNode, var
  * Searches the root fields, the most expensive first. If no list is enough, names the most expensive root field.
  * `whole`: the cost of the query.
  */
-export function findDearest(weigher: Weigher, root: readonly SelectionNode[], rootType: Type, whole: number): Dearest {
+export function findCostliestList(
+  weigher: Weigher,
+  root: readonly SelectionNode[],
+  rootType: Type,
+  whole: number,
+): CostliestList {
   const { schema, variables, ofAll, ofOne } = weigher
 
-  function down(selections: readonly SelectionNode[], type: Type, times: number, path: string[]): Dearest | undefined {
+  function down(
+    selections: readonly SelectionNode[],
+    type: Type,
+    times: number,
+    path: string[],
+  ): CostliestList | undefined {
     for (const [node, of] of fieldsIn(weigher, selections, type).slice(0, path.length ? 1 : LIMITS.rootFields)) {
       const field = fieldOf(schema, of, node.name.value)
       if (!field || !node.selectionSet) continue

@@ -41,7 +41,7 @@ export const listTools = (actor: Actor, deps: Deps, id: string, signal: AbortSig
       deps.log.warn({ mcpId: row.id, reason, err: error }, 'failed to use an MCP server')
       throw new AppError(502, 'MCP server unreachable', {
         code: error instanceof SecretNotAllowed ? 'secret_not_allowed' : 'mcp_unreachable',
-        detail: `The MCP server ${row.name} cannot be used: ${toldReason(error)}`,
+        detail: `The MCP server ${row.name} cannot be used: ${publicReason(error)}`,
       })
     })
     const { tools } = client
@@ -59,7 +59,7 @@ export const unreachableReason = (error: unknown): string =>
   isNotSent(error) || error instanceof UnreachableServer ? error.message : 'the connection failed'
 
 /** Returns that reason with the words of the server, which the log omits. */
-export const toldReason = (error: unknown): string =>
+export const publicReason = (error: unknown): string =>
   error instanceof UnreachableServer ? error.messageForPeople : unreachableReason(error)
 
 export type ConnectDeps = ConnectionDeps & Pick<Deps, 'operatorServers'>

@@ -6,7 +6,7 @@ import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
 import type { Tool, Toolbox, ToolUser } from '../executions/engine/run/tools.ts'
 import { SecretNotAllowed } from '../secrets/resolve.ts'
 import type { McpClient } from './client/client.ts'
-import { type ConnectDeps, type ConnectFor, connect, toldReason, unreachableReason } from './connect.ts'
+import { type ConnectDeps, type ConnectFor, connect, publicReason, unreachableReason } from './connect.ts'
 import { modeIn, permissionsOf } from './modes.ts'
 import {
   createWanted,
@@ -139,7 +139,7 @@ async function reportOutcomes(
     const reason = isPersons ? NO_PERSON : unreachableReason(err)
     deps.log.warn({ mcpId: server.id, executionId: user.row.id, reason, err }, 'failed to reach an MCP server')
     const code = err instanceof SecretNotAllowed ? 'secret_not_allowed' : 'mcp_unreachable'
-    warnings.push({ text: unusableText(server, isPersons ? NO_PERSON : toldReason(err)), code })
+    warnings.push({ text: unusableText(server, isPersons ? NO_PERSON : publicReason(err)), code })
     return unreachableText(server)
   })
   for (const { code, text } of warnings) user.warn(code, text)

@@ -103,7 +103,7 @@ function toParts(content: unknown, structured: unknown): Part[] {
   const given = Array.isArray(content) ? content.flat() : content === undefined ? [] : [content]
   const parts = given.map(toPart)
   const said = parts.flatMap((part) => (part.type === 'text' ? part.text : [])).join('\n')
-  if (structured === undefined || (said.trim() && isSaidIn(said, structured))) return parts
+  if (structured === undefined || (said.trim() && saysMostOf(said, structured))) return parts
   const shown = said.trim() ? parts : parts.filter(({ type }) => type !== 'text')
   return [...shown, { type: 'text', text: JSON.stringify(structured, withoutBinary) }]
 }
@@ -122,7 +122,7 @@ function withoutBinary(_: string, value: unknown): unknown {
 const COMPARED = { values: 50, value: 60, text: MAX_CONTENT }
 
 /** Returns whether a text says at least half of the words and numbers of a value. */
-function isSaidIn(text: string, value: unknown): boolean {
+function saysMostOf(text: string, value: unknown): boolean {
   if (text.length > COMPARED.text) return true
   const json = JSON.stringify(parseJson(text)) ?? ''
   const values = valuesIn(value).take(COMPARED.values).toArray()

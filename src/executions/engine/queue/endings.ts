@@ -167,8 +167,8 @@ export async function finishPending(
       !begun && outcome.status === 'failed' && (await lockSession(tx, deps, execution)).holder === row.id
     if (isRefused) await writeMessage(tx, execution, 'user', execution.message, now)
     const abandoned = begun ? await abandon(tx, execution, now, by) : []
-    const { text, answers, expired } = begun ? await writeLeft(tx, execution, now) : NOTHING_LEFT
-    const messages = Number(begun || isRefused) + Number(answers)
+    const { text, hasAnswer, expired } = begun ? await writePartialAnswer(tx, execution, now) : NO_ANSWER
+    const messages = Number(begun || isRefused) + Number(hasAnswer)
     const next = await release(tx, deps, execution, now, { text, messages })
     for (const hooks of deps.runHooks) await hooks.lockForRunEnded?.(tx, deps, execution)
     for (const hooks of deps.runHooks) await hooks.onRunEnded(tx, execution, now)
@@ -177,15 +177,15 @@ export async function finishPending(
 }
 
 /** Texts and approvals that a run has left before it waited. */
-type Left = { text: string; answers: boolean; expired: readonly string[] }
+type PartialAnswer = { text: string; hasAnswer: boolean; expired: readonly string[] }
 
-const NOTHING_LEFT: Left = { text: '', answers: false, expired: [] }
+const NO_ANSWER: PartialAnswer = { text: '', hasAnswer: false, expired: [] }
 
 /** Writes the steps of a run that waited as its answer, and lets its approvals expire. */
-async function writeLeft(tx: Tx, execution: ExecutionRow, now: Date): Promise<Left> {
+async function writePartialAnswer(tx: Tx, execution: ExecutionRow, now: Date): Promise<PartialAnswer> {
   const { id: executionId, model } = execution
   const steps = await loadSteps(tx, executionId)
-  if (!steps.length) return NOTHING_LEFT
+  if (!steps.length) return NO_ANSWER
   const closed = await tx.approval.updateManyAndReturn({
     where: { executionId, status: 'pending' },
     data: { status: 'expired', decidedAt: now },
@@ -199,7 +199,7 @@ async function writeLeft(tx: Tx, execution: ExecutionRow, now: Date): Promise<Le
     reasoning: reasoningOf(steps, []),
   })
   await forgetSteps(tx, executionId)
-  return { text, answers: true, expired: closed.map(({ id }) => id) }
+  return { text, hasAnswer: true, expired: closed.map(({ id }) => id) }
 }
 
 const CHAT_STATUS = { completed: 'done', failed: 'error', cancelled: 'standby' } as const

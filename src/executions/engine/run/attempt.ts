@@ -48,7 +48,7 @@ export type RunAttempt = (
 ) => Promise<ExecutionRow | null>
 
 /** Decisions of people, tools of the client, and connections to MCP servers that a run waits for. */
-type Waits = Pick<Progress, 'theirs' | 'signIns'> & { asked: readonly waits.ApprovalRequest[] }
+type Waits = Pick<Progress, 'clientCalls' | 'signIns'> & { approvals: readonly waits.ApprovalRequest[] }
 
 type Prepared = Awaited<ReturnType<typeof prepareRun>>
 
@@ -164,16 +164,16 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   /** Suspends a run. Returns null if it did, otherwise the outcome with which the run ends instead. */
   async function suspend(
     state: State,
-    { asked, theirs, signIns }: Waits,
+    { approvals, clientCalls, signIns }: Waits,
     final: endings.FinalState,
     again: (error: unknown) => void,
   ): Promise<endings.Outcome | null> {
     const { row, stream, progress } = state
     const { claimDeps } = deps
     const write = () => {
-      if (asked.length)
-        return waits.suspend({ ...claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, asked, final)
-      if (theirs.length) return waitForClient(claimDeps, row, theirs, final)
+      if (approvals.length)
+        return waits.suspend({ ...claimDeps, approvalTimeout: settings.APPROVAL_TIMEOUT }, row, approvals, final)
+      if (clientCalls.length) return waitForClient(claimDeps, row, clientCalls, final)
       return waitForConnection(claimDeps, row, progress.steps.at(-1)?.step ?? 0, signIns, final)
     }
     try {
@@ -183,7 +183,7 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
       bus.publish('chat', [row.chatId])
       bus.publish(
         'approval',
-        asked.map(({ id }) => id),
+        approvals.map(({ id }) => id),
       )
       if (signIns.length && (await resumeIfConnected(claimDeps, row, signIns)))
         bus.publish('pending', [row.organizationId])
@@ -197,7 +197,14 @@ export function createAttempts(deps: AttemptDeps): RunAttempt {
   // Not async, because an async function would retain its arguments, including the agent's prompt, until the end.
   return (row, agent, from, stream, controller, space) => {
     const { usage, steps, answer: lastAnswer, opening, warnings } = from
-    const progress: Progress = { usage: { ...usage }, steps: [...steps], asks: [], theirs: [], signIns: [], last: [] }
+    const progress: Progress = {
+      usage: { ...usage },
+      steps: [...steps],
+      asks: [],
+      clientCalls: [],
+      signIns: [],
+      last: [],
+    }
     const state: State = {
       row,
       stream,
@@ -263,7 +270,8 @@ const CUT: Partial<Record<StopReason, string>> = {
 }
 
 /** Returns what a run waits for: its calls that a person must decide get the ids of their approvals. Null for nothing. */
-function waitsIn({ steps, asks, theirs, signIns }: Progress): Waits | null {
-  if (!asks.length && !theirs.length && !signIns.length) return null
-  return { asked: asks.map((ask) => ({ id: newId(), step: steps.at(-1)?.step ?? 0, ...ask })), theirs, signIns }
+function waitsIn({ steps, asks, clientCalls, signIns }: Progress): Waits | null {
+  if (!asks.length && !clientCalls.length && !signIns.length) return null
+  const step = steps.at(-1)?.step ?? 0
+  return { approvals: asks.map((ask) => ({ id: newId(), step, ...ask })), clientCalls, signIns }
 }

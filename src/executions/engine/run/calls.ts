@@ -23,15 +23,17 @@ const MAX_TOGETHER = 10
 export async function* makeCalls(input: RunInput, step: Step, progress: Progress): AsyncGenerator<MessageData> {
   const open = step.calls.filter(({ result }) => !result)
   progress.asks = []
-  progress.theirs = []
+  progress.clientCalls = []
   progress.signIns = []
-  const ask = (call: Call, tool: Tool, described: Described = tool) => progress.asks.push({ call, tool, described })
-  const asked = open.filter((call) => isFinished(step, call) && isToAsk(call, toolOf(input, call)))
-  for (const call of asked) ask(call, toolOf(input, call) as Tool)
-  const ready = open.filter((call) => !asked.includes(call))
+  const ready: Call[] = []
+  for (const call of open) {
+    const tool = toolOf(input, call)
+    if (isFinished(step, call) && isToAsk(call, tool)) progress.asks.push({ call, tool, described: tool })
+    else ready.push(call)
+  }
   const together = ready.filter((call) => toolOf(input, call)?.delegates)
   const makeOne = (call: Call) =>
-    make(input, step, call, ask, (theirs) => progress.theirs.push(theirs)).catch((error: unknown) => {
+    make(input, step, call, progress).catch((error: unknown) => {
       if (!(error instanceof AuthorizationNeeded)) throw error
       progress.signIns.push({ call, server: error.server })
       return null
@@ -60,29 +62,20 @@ const mustAsk = ({ decision }: Call, described: Described): boolean => {
   return decision.status === 'approved' && decision.digest !== null && !isDigestOf(decision.digest, described)
 }
 
-/** Adds a call to those that a person must decide. */
-type Ask = (call: Call, tool: Tool, described?: Described) => void
-
 /**
  * Makes a call, stores its result and returns its event. Returns null if a person must decide first, or if the client
- * has to make it. Throws {@link AuthorizationNeeded} if the user must connect to an MCP server first.
+ * has to make it, and adds the call to those of `progress`. Throws {@link AuthorizationNeeded} if the user must connect to an MCP server first.
  */
-async function make(
-  input: RunInput,
-  whole: Step,
-  call: Call,
-  ask: Ask,
-  leave: (call: Call) => void,
-): Promise<MessageData | null> {
+async function make(input: RunInput, whole: Step, call: Call, progress: Progress): Promise<MessageData | null> {
   const { step } = whole
   const tool = toolOf(input, call)
   // The client made a call that has a result, and may offer its tool no longer.
   const refused = call.given ? null : isFinished(whole, call) ? refusal(call, tool, input) : unfinished(whole)
   if (!refused && tool?.isClients && !call.given) {
-    leave(call)
+    progress.clientCalls.push(call)
     return null
   }
-  const checked = refused ? failure(refused) : (call.given ?? (await check(input, call, tool as Tool, ask)))
+  const checked = refused ? failure(refused) : (call.given ?? (await check(input, call, tool as Tool, progress)))
   if (checked === 'asks') return null
   if (!checked) await input.steps().begin(step, call)
   const undo = async (error: unknown) => {
@@ -104,7 +97,7 @@ const unfinished = ({ stopReason }: Step) =>
  * Checks whether a call may be made now. Returns the error result if it may not, `asks` if a person must decide first,
  * or null.
  */
-async function check(input: RunInput, call: Call, tool: Tool, ask: Ask): Promise<ToolResult | 'asks' | null> {
+async function check(input: RunInput, call: Call, tool: Tool, { asks }: Progress): Promise<ToolResult | 'asks' | null> {
   const { signal } = input.controller
   try {
     const mode = await retryWhileUnavailable(async () => tool.recheck?.() ?? tool.mode, signal)
@@ -113,7 +106,7 @@ async function check(input: RunInput, call: Call, tool: Tool, ask: Ask): Promise
     if (!described) return failure(goneBy(call.name))
     if (!isApproved && mode === 'allow') return null
     if (!mustAsk(call, described)) return null
-    ask(call, tool, described)
+    asks.push({ call, tool, described })
     return 'asks'
   } catch (error) {
     signal.throwIfAborted()

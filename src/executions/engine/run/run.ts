@@ -74,7 +74,7 @@ export type Progress = {
   /** Calls that a person must decide. The run stops until then. */
   asks: Ask[]
   /** Calls that the client has to make. The run stops until then. */
-  theirs: Call[]
+  clientCalls: Call[]
   /** Calls whose user must connect to an MCP server first. The run stops until then. */
   signIns: SignIn[]
   /** The parts of the latest reply. */
@@ -149,7 +149,7 @@ export async function runSteps(input: RunInput, progress: Progress, emit: Emit):
  */
 async function finishCalls(input: RunInput, last: Step, progress: Progress, emit: Emit): Promise<boolean> {
   for await (const result of makeCalls(input, last, progress)) await emit(result)
-  if (progress.asks.length || progress.theirs.length || progress.signIns.length) return false
+  if (progress.asks.length || progress.clientCalls.length || progress.signIns.length) return false
   input.prompt.push(...toPrompt(last))
   if (input.refreshTools) input.tools = (await input.refreshTools()) ?? input.tools
   return true
