@@ -122,11 +122,7 @@ async function reportOutcomes(
   const instructions = servers.flatMap((server, index) => {
     const outcome = outcomes[index]
     if (outcome?.status === 'fulfilled') {
-      const { hasMore, omitted } = outcome.value
-      const texts = [
-        ...(hasMore ? [incompleteText(server)] : []),
-        ...(omitted.length ? [unusableToolsText(server, omitted)] : []),
-      ]
+      const texts = missingToolsTexts(server, outcome.value)
       for (const text of texts) user.warn('tool_missing', text)
       return texts
     }
@@ -197,6 +193,11 @@ const unreachableText = ({ name }: NamedServer) =>
   `The tools of the MCP server "${name}" cannot be used now: it cannot be reached.`
 const incompleteText = ({ name }: NamedServer) =>
   `The MCP server "${name}" has more tools than can be used: these are its first ones. To choose others, name them in allowedTools of the agent.`
+/** Describes the tools of a server that no run can use. */
+const missingToolsTexts = (server: NamedServer, { hasMore, omitted }: Pick<McpClient, 'hasMore' | 'omitted'>) => [
+  ...(hasMore ? [incompleteText(server)] : []),
+  ...(omitted.length ? [unusableToolsText(server, omitted)] : []),
+]
 const unusableToolsText = ({ name }: NamedServer, omitted: readonly string[]) =>
   `The MCP server "${name}" has tools that cannot be used, because of the size or the names in their schemas: ${omitted.join(', ')}`
 

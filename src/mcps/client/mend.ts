@@ -42,38 +42,45 @@ export async function mend(
   response: Response,
   { id, onError, onEnd, isOfOther, resumedAt }: AnsweredRequest,
 ): Promise<Response> {
-  const type = response.headers.get('content-type') ?? ''
   if (!response.ok) return response
+  const isAwaited = id !== undefined
   if (!response.body) {
-    if (id !== undefined && [202, 204, 205].includes(response.status)) throw new BadAnswer(EMPTY)
+    if (isAwaited && [202, 204, 205].includes(response.status)) throw new BadAnswer(EMPTY)
     return response
   }
   const through = (body: ReadableStream<Uint8Array>, repair: TransformStream<Uint8Array, Uint8Array>, as: string) => {
     body.pipeTo(repair.writable).catch(onError).finally(onEnd)
     const { statusText, headers } = response
     // The SDK does not read the body of a 202, in which some servers answer.
-    const status = id !== undefined && response.status === 202 ? 200 : response.status
+    const status = isAwaited && response.status === 202 ? 200 : response.status
     return withBody({ status, statusText, headers }, repair.readable, as)
   }
+  const type = response.headers.get('content-type') ?? ''
   const charset = createTextReader(type)
   if (resumedAt !== undefined) return through(response.body, reframed(id, charset, resumedAt), 'text/event-stream')
   if (EVENT_STREAM.test(type)) return through(response.body, reframed(id, charset), type)
   const { body, beginning } = await peek(response.body, type)
-  if (id !== undefined && beginning === null) throw new BadAnswer(EMPTY)
-  const guessed = typeOf(beginning ?? '') ?? (JSON_TYPE.test(type) ? 'application/json' : null)
-  if (id !== undefined && response.status === 202 && !typeOf(beginning ?? '')) {
+  if (isAwaited && beginning === null) throw new BadAnswer(EMPTY)
+  const found = typeOf(beginning ?? '')
+  const guessed = found ?? (JSON_TYPE.test(type) ? 'application/json' : null)
+  if (isAwaited && response.status === 202 && !found) {
     await body.cancel()
     throw new BadAnswer(EMPTY)
   }
-  const sentence = id !== undefined && guessed === null && SENTENCE.test(type) ? sentenceIn(beginning ?? '') : null
+  const sentence = isAwaited && guessed === null && SENTENCE.test(type) ? sentenceIn(beginning ?? '') : null
   if (sentence !== null) {
     await body.cancel()
-    const answer = JSON.stringify({ jsonrpc: '2.0', id, error: { code: NO_CODE, message: sentence } })
-    return withBody(response, new Blob([answer]).stream(), 'application/json')
+    return refusalBy(response, id, sentence)
   }
   if (guessed === null) return withBody(response, body, type)
   const isStream = guessed === 'text/event-stream'
   return through(body, isStream ? reframed(id, charset) : repacked(id, charset, isOfOther), guessed)
+}
+
+/** Returns a response with the error of a request that a server refused with a sentence. */
+function refusalBy(response: Response, id: AnsweredRequest['id'], sentence: string): Response {
+  const answer = JSON.stringify({ jsonrpc: '2.0', id, error: { code: NO_CODE, message: sentence } })
+  return withBody(response, new Blob([answer]).stream(), 'application/json')
 }
 
 /** Returns a body that is one short sentence, or null for any other. */

@@ -174,30 +174,43 @@ const ofContent = (type: string) =>
     ? `it answered with a web page (${type}): ${IS_ADDRESS}`
     : `it answered with the content type "${type}" instead of JSON or an event stream`
 
+/** Meanings of statuses, whatever the body is. */
+const MEANINGS: Readonly<Record<number, string>> = {
+  413: 'its gateway does not take a request of this size',
+  503: 'it is not available now',
+}
+
+const isPage = (headers: Headers): boolean => /html/i.test(headers.get('content-type') ?? '')
+
+/** Returns the reason of a status, with the facts that the headers of that answer add. */
 function ofStatus(status: number, { refusal }: Seen, clean: Clean): string {
   const { headers = new Headers(), movedTo = null } = refusal?.status === status ? refusal : {}
   if (status === 200) return 'it did not answer with an event stream'
   const answered = `it answered with the status ${status}`
-  if (movedTo && (status === 401 || status === 403))
-    return `it redirects to ${clean(movedTo, 200)}, where no credentials are sent: give the address there instead`
-  if (status === 401) {
-    const challenge = challengeOf(headers, clean) ?? 'credentials that it knows'
-    return `${answered}: it wants ${challenge}${challenge.includes('resource_metadata') ? OAUTH : ''}`
+  if (status === 401 || status === 403) {
+    return movedTo
+      ? `it redirects to ${clean(movedTo, 200)}, where no credentials are sent: give the address there instead`
+      : `${answered}${ofDenial(status, headers, clean)}`
   }
-  const isPage = /html/i.test(headers.get('content-type') ?? '')
-  const challenge = status === 403 ? challengeOf(headers, clean) : null
-  if (status === 403 && isPage && !challenge) return `${answered} and a web page: a firewall may have refused it`
-  if (status === 403) return `${answered}: ${challenge ?? 'its credentials do not allow this'}`
   const location = headers.get('location')
   const target = location ? URL.parse(location) : null
   if (status < 400 && target) return `${answered}: it redirects to ${clean(target.origin + target.pathname, 200)}`
-  if (status === 413) return `${answered}: its gateway does not take a request of this size`
-  if (status === 503) return `${answered}: it is not available now`
-  if (status > 501) return `${answered}: its gateway cannot reach it now, or waits no longer`
-  if (isPage) return `${answered} and a web page: ${IS_ADDRESS}`
+  const meaning = MEANINGS[status] ?? (status > 501 ? 'its gateway cannot reach it now, or waits no longer' : null)
+  if (meaning) return `${answered}: ${meaning}`
+  if (isPage(headers)) return `${answered} and a web page: ${IS_ADDRESS}`
   if (status === 405) return `${answered}: ${IS_ADDRESS}`
-  if (status === 429) return `${answered}: too many requests`
-  return answered
+  return status === 429 ? `${answered}: too many requests` : answered
+}
+
+/** Returns the rest of the reason of a denial: the credentials that the server asks for, if it says. */
+function ofDenial(status: 401 | 403, headers: Headers, clean: Clean): string {
+  const challenge = challengeOf(headers, clean)
+  if (status === 401) {
+    const isOAuth = challenge?.includes('resource_metadata') ?? false
+    return `: it wants ${challenge ?? 'credentials that it knows'}${isOAuth ? OAUTH : ''}`
+  }
+  if (challenge) return `: ${challenge}`
+  return isPage(headers) ? ' and a web page: a firewall may have refused it' : ': its credentials do not allow this'
 }
 
 /** Returns the request of `WWW-Authenticate`: the metadata address (RFC 9728), the scope, the error. */

@@ -17,29 +17,38 @@ export const sampleOf = (schema: unknown, text: string): unknown =>
 type Context = { root: Fields; text: string; left: number }
 
 function sample(schema: Fields, context: Context, depth: number): unknown {
-  const { $ref, enum: values, anyOf, oneOf, allOf, properties, required, items, prefixItems } = schema
+  const { $ref, enum: values, anyOf, oneOf, allOf } = schema
   if (depth > MAX_DEPTH || --context.left < 0) return null
   const inner = (given: unknown) => sample(asObject(given), context, depth + 1)
   if (typeof $ref === 'string') return inner(find(context.root, $ref))
   for (const known of ['const', 'default'] as const) if (known in schema) return schema[known]
   if (asList(values).length) return asList(values)[0]
-  if (asList(anyOf ?? oneOf).length)
-    return inner({ ...schema, anyOf: undefined, oneOf: undefined, ...asObject(asList(anyOf ?? oneOf)[0]) })
+  const [alternative] = asList(anyOf ?? oneOf)
+  if (alternative !== undefined)
+    return inner({ ...schema, anyOf: undefined, oneOf: undefined, ...asObject(alternative) })
   if (asList(allOf).length) return inner(Object.assign({}, schema, { allOf: undefined }, ...asList(allOf)))
   const type = Array.isArray(schema.type) ? schema.type[0] : schema.type
-  if (type === 'array' || (type === undefined && items !== undefined)) {
-    const first = asList(prefixItems).map(inner)
-    const missing = Math.max(0, Math.min(100, Number(schema.minItems ?? 0)) - first.length)
-    return [...first, ...Array.from({ length: missing }, () => inner(items))]
-  }
-  if (type === 'object' || isObject(properties)) {
-    const names = asList(required).filter((name) => typeof name === 'string')
-    return Object.fromEntries(names.map((name) => [name, inner(asObject(properties)[name])]))
-  }
+  if (type === 'array' || (type === undefined && schema.items !== undefined)) return listOf(schema, inner)
+  if (type === 'object' || isObject(schema.properties)) return objectOf(schema, inner)
   if (type === 'boolean') return false
   if (type === 'null') return null
   if (type === 'number' || type === 'integer') return numberOf(schema)
   return textOf(schema, context)
+}
+
+type Sample = (schema: unknown) => unknown
+
+/** Returns a list with the samples of its first items, and of as many others as the schema requires. */
+function listOf({ items, prefixItems, minItems }: Fields, inner: Sample): unknown[] {
+  const first = asList(prefixItems).map((item) => inner(item))
+  const missing = Math.max(0, Math.min(100, Number(minItems ?? 0)) - first.length)
+  return [...first, ...Array.from({ length: missing }, () => inner(items))]
+}
+
+/** Returns an object with the samples of its required properties. */
+function objectOf({ properties, required }: Fields, inner: Sample): Fields {
+  const names = asList(required).filter((name) => typeof name === 'string')
+  return Object.fromEntries(names.map((name) => [name, inner(asObject(properties)[name])]))
 }
 
 function textOf({ minLength = 0, maxLength = Number.POSITIVE_INFINITY }: Fields, context: Context): string {
