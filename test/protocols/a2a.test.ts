@@ -140,6 +140,8 @@ describe.each(['1.0', '0.3'] as const)('the client of version %s', (version) => 
     const message = say('Once', { messageId: `once-${version}` })
     const first = (await client.sendMessage(message)) as Task
     expect(((await client.sendMessage(message)) as Task).id).toBe(first.id)
+    const other = client.sendMessage(say('Another', { messageId: `once-${version}` }))
+    await expect(other).rejects.toThrow(/^The messageId was used with another message/)
   })
 
   it('cancels a task, and not twice', async () => {
@@ -382,8 +384,8 @@ describe.each(['1.0', '0.3'] as const)('push notifications of version %s', (vers
     const { id: taskId } = (await (await connect(version)).sendMessage(say('Hello'))) as Task
     const reader = await connect(version, await server.member({ organization: 'Acme', scopes: ['executions:read'] }))
     const none = { tenant: '', taskId, id: 'x' }
-    await expect(reader.createTaskPushNotificationConfig({ ...config().config, taskId })).rejects.toThrow(/403/)
-    await expect(reader.deleteTaskPushNotificationConfig(none)).rejects.toThrow(/403/)
+    await expect(reader.createTaskPushNotificationConfig({ ...config().config, taskId })).rejects.toThrow(/permission/)
+    await expect(reader.deleteTaskPushNotificationConfig(none)).rejects.toThrow(/permission/)
     const listed = await reader.listTaskPushNotificationConfig({ ...none, pageSize: 0, pageToken: '' })
     expect(listed.configs).toEqual([])
   })
@@ -520,5 +522,18 @@ describe('the address', () => {
     const answer = await post(rpc('SendMessage', { message }), { 'A2A-Version': '1.0' }, reader.token)
     expect(answer.status).toBe(403)
     expect((await request(server, 'GET', `/a2a/agents/${agent}`, { token: ann.token })).status).toBe(405)
+  })
+
+  it('refuses a caller in the form of JSON-RPC, with the reason as its message', async () => {
+    const reader = await server.member({ organization: 'Acme', scopes: ['agents:read', 'executions:read'] })
+    const client = await connect('1.0', reader)
+    await expect(collect(client.sendMessageStream(say('Hello')))).rejects.toThrow('agents:execute')
+    const unread = await post(rpc('GetTask'), { 'A2A-Version': '1.0', 'Content-Type': 'text/plain' })
+    expect([unread.status, unread.body.error.code]).toEqual([415, -32005])
+    const [info] = unread.body.error.data
+    expect(info).toMatchObject({
+      '@type': 'type.googleapis.com/google.rpc.ErrorInfo',
+      reason: 'UNSUPPORTED_MEDIA_TYPE',
+    })
   })
 })

@@ -5,15 +5,17 @@ import { RequestMalformedError } from '@a2a-js/sdk/errors'
 import { JsonRpcTransportHandler, ServerCallContext, validateVersion } from '@a2a-js/sdk/server'
 import { findCached } from '../../agents/agent-cache.ts'
 import { requireScope } from '../../auth/actor.ts'
-import { AppError, textOf } from '../../errors.ts'
+import { AppError, textOf, toAppError } from '../../errors.ts'
 import { readJson, sendJson } from '../../http/body.ts'
 import { checkInput } from '../../lib/fields.ts'
 import { asObject, isObject } from '../../lib/unknown.ts'
 import { type Context, recheck } from '../../trpc.ts'
+import type { ErrorBody } from '../../wire.ts'
 import type { RouteMatch } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
 import { enter, scopesOf } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
+import { sendRefusal } from '../shared/json-rpc.ts'
 import { cardOf, toJson } from './card.ts'
 import { createHandler } from './handler.ts'
 
@@ -37,7 +39,7 @@ const wantsStream = ({ headers: { accept = '' } }: IncomingMessage): boolean =>
 
 /**
  * Serves an agent by the Agent2Agent protocol (contract-2.md section 6.4): its card, and JSON-RPC for clients of
- * versions 1.0 and 0.3. Throws 401, 403, 404 and 405.
+ * versions 1.0 and 0.3. Throws the refusals of the card; those of JSON-RPC have its form.
  */
 export async function handle(
   context: Context,
@@ -55,6 +57,27 @@ export async function handle(
     res.appendHeader('Vary', 'User-Agent, A2A-Version')
     return sendJson(res, 200, toJson(cardOf(deps.settings, agent), req.headers))
   }
+  try {
+    await answer(context, req, res, match)
+  } catch (thrown) {
+    const error = toAppError(thrown)
+    sendRefusal(context, res, error, { dataOf, ...(error.status === 415 && { code: -32005 }) })
+  }
+}
+
+/** Returns the data of an error, which is a list of typed objects since version 1.0. */
+const dataOf = ({ code, requestId }: ErrorBody) => [
+  {
+    '@type': 'type.googleapis.com/google.rpc.ErrorInfo',
+    reason: code.toUpperCase(),
+    domain: 'muster',
+    metadata: { requestId },
+  },
+]
+
+async function answer(context: Context, req: IncomingMessage, res: ServerResponse, match: RouteMatch): Promise<void> {
+  const { deps } = context
+  const [wanted = ''] = match.parameters
   const actor = await enter(context, req, match)
   const agent = await findAgent(actor, deps, wanted)
   const request = await readRequest(req)
@@ -83,10 +106,10 @@ export async function handle(
     checkShape(body)
     validateVersion(requestedVersion, cardOf(deps.settings, agent), 'JSONRPC')
     const transport = isLegacy ? new LegacyJsonRpcTransportHandler(handler) : new JsonRpcTransportHandler(handler)
-    const answer = await transport.handle(body, new ServerCallContext({ requestedVersion }))
+    const answered = await transport.handle(body, new ServerCallContext({ requestedVersion }))
     throwIfRefused()
-    if (!(Symbol.asyncIterator in answer)) return await send(answer)
-    const events = answer[Symbol.asyncIterator]()
+    if (!(Symbol.asyncIterator in answered)) return await send(answered)
+    const events = answered[Symbol.asyncIterator]()
     // An error before the first event is a plain answer.
     const first = await events.next()
     throwIfRefused()

@@ -39,6 +39,9 @@ async function* guardedStream(context: Context, events: AsyncGenerator<StreamRes
   }
 }
 
+/** A message's id is its idempotency key, a word that clients of this protocol do not know. */
+const REPEATED_ID = 'The messageId was used with another message: give each message an id of its own'
+
 /**
  * Converts the errors of services and procedures to errors of the protocol. Unexpected ones are logged. `of`: the call
  * finds a task, so that 404 is of the task, or cancels it, so that 400 is of its state.
@@ -56,6 +59,7 @@ export async function translated<T>(
     const text = textOf(error)
     if (error.status === 404 && of) throw new TaskNotFoundError()
     if (error.status === 400 && of === 'cancel') throw new TaskNotCancelableError(error.message)
+    if (error.code === 'idempotency_conflict') throw new RequestMalformedError(REPEATED_ID)
     if (error.status === 409) throw new UnsupportedOperationError(text)
     if (error.status < 500) throw new RequestMalformedError(text)
     report(deps, error, requestId)

@@ -2,16 +2,16 @@ import { isUtf8 } from 'node:buffer'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createMcpHandler, ProtocolErrorCode, specTypeSchemas } from '@modelcontextprotocol/server'
 import type { Actor } from '../../auth/actor.ts'
-import { AppError, invalidJson, lacksScopes, textOf, toAppError, toBody, unsupportedType } from '../../errors.ts'
+import { AppError, invalidJson, lacksScopes, toAppError, unsupportedType } from '../../errors.ts'
 import { isJson, readBody, sendJson } from '../../http/body.ts'
 import { abortedByClose } from '../../http/context.ts'
-import { report } from '../../http/log.ts'
 import { parseJson } from '../../lib/json.ts'
 import { asObject, isObject, withoutNull } from '../../lib/unknown.ts'
 import { publicAddress, type Settings } from '../../settings.ts'
 import { asRequested, type Context, recheck } from '../../trpc.ts'
 import type { RouteMatch } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
+import { sendRefusal } from '../shared/json-rpc.ts'
 import { checkOrigin, toJson, toRequest, wantsJson, writeResponse } from './http.ts'
 import { createNotices } from './notices.ts'
 import { createServer, type McpRequest } from './server.ts'
@@ -19,8 +19,6 @@ import { agentTools, mayUse, toolsByName } from './tools.ts'
 
 /** Maximum size of a request (bytes): a file of 1 MiB in base64, and its fields. */
 const MAX_BODY = 4 * 1024 * 1024
-/** JSON-RPC's code for an error that the server defines. */
-const REFUSED = -32_000
 
 /**
  * Serves the MCP server (contract-2.md section 6.1) at `/mcp`, and one agent at `/mcp/agents/{id}`. Clients of revision
@@ -36,22 +34,9 @@ export async function handle(
   try {
     await answer(context, req, res, match)
   } catch (thrown) {
-    const error = withMetadata(context.deps.settings, toAppError(thrown))
-    report(context.deps, error, context.requestId)
-    if (res.headersSent) res.destroy()
-    else sendJson(res, error.status, toRefusal(error, context.requestId), error.headers)
+    sendRefusal(context, res, withMetadata(context.deps.settings, toAppError(thrown)))
   }
 }
-
-/**
- * Returns a refusal in JSON-RPC's form, with REST's body as its data. The MCP library for Python shows the message, and
- * nothing of another body. The id is null, because most refusals come before the message is read.
- */
-const toRefusal = (error: AppError, requestId: string) => ({
-  jsonrpc: '2.0',
-  id: null,
-  error: { code: REFUSED, message: textOf(error), data: toBody(error, requestId) },
-})
 
 /** Adds the address of the metadata to a challenge, where there is an authorization server (RFC 9728, 5.1). */
 function withMetadata(settings: Settings, error: AppError): AppError {
