@@ -343,6 +343,15 @@ describe('chat completions', () => {
     expect(asked()?.slice(1)).toEqual([begin, 'assistant: What is your name?', 'user: Ben'])
   })
 
+  it('leaves out the reasoning that Open WebUI puts into earlier answers, but no code', async () => {
+    const code = '```\n<think>a</think>\n```'
+    const answer = `<think>Who\nwon?</think>\nI look it up.\n<think>Norway.</think>\nNorway, in <think>:\n${code}`
+    const messages = [user('Who won?'), assistant(answer), user('When?')]
+    await clientOf().chat.completions.create({ model: agent, messages })
+    const kept = `I look it up.\nNorway, in <think>:\n${code}`
+    expect(asked()?.slice(1)).toEqual(['user: Who won?', `assistant: ${kept}`, 'user: When?'])
+  })
+
   it('requires a token with the scope, and accepts no cookie', async () => {
     const weak = await server.member({ organization: 'Acme', scopes: ['tasks:read'] })
     const body = { model: agent, messages: [user('Hi')] }

@@ -54,6 +54,13 @@ export function compare(given: readonly GivenTurn[], stored: readonly StoredTurn
   return isRepeated ? (stored[given.length] ?? 'same') : null
 }
 
+/** Reasoning at the beginning of a line, and blocks of code. Each reaches to the end of the text if it has no end. */
+const THOUGHTS = /^<think>(?:[\s\S]*?<\/think>\s*|[\s\S]*)|^```(?:[\s\S]*?^```|[\s\S]*)/gm
+
+/** Removes the reasoning that Open WebUI puts into the answers of its history as `<think>`. */
+export const withoutThoughts = (answer: string): string =>
+  answer.replace(THOUGHTS, (part) => (part.startsWith('<') && part.includes('</think>') ? '' : part))
+
 /** Ignores white space, which clients trim and renderers change. */
 const plain = (text: string): string => text.replace(/\s+/g, ' ').trim()
 
@@ -64,6 +71,6 @@ const plain = (text: string): string => text.replace(/\s+/g, ' ').trim()
 function repeats(given: GivenTurn, stored: StoredTurn): boolean {
   if (plain(given.message ?? '') !== plain(stored.message ?? '')) return false
   if (given.answer === null || stored.answer === null) return true
-  const [theirs, ours] = [plain(given.answer), plain(stored.answer)]
+  const [theirs, ours] = [plain(given.answer), plain(withoutThoughts(stored.answer))]
   return ours.startsWith(theirs) || (ours !== '' && theirs.endsWith(ours))
 }

@@ -3,6 +3,7 @@ import { clean } from '../../executions/engine/run/inputs.ts'
 import type { CallRecord } from '../../executions/engine/run/steps.ts'
 import { asText, type Fields, isObject } from '../../lib/unknown.ts'
 import { type GivenFile, NO_TEXT } from './attachments.ts'
+import { withoutThoughts } from './history.ts'
 
 /** The result of a tool that the client has called. */
 export type ClientResult = { id: string; content: string; isError: boolean }
@@ -112,7 +113,8 @@ export function createTurns() {
     askInstruction(): void {
       if (isInstructed && !isAsked && !results.length) ask(instructions.pop() ?? '')
     },
-    answer(text: string): void {
+    answer(given: string): void {
+      const text = withoutThoughts(given)
       const last = current()
       if (text) last.answer = last.answer ? `${last.answer}\n\n${text}` : text
       turn(false)
