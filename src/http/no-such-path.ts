@@ -5,6 +5,27 @@ const PATH_ADVICE: readonly (readonly [path: RegExp, detail: string])[] = [
   [/\/\//, 'The path has two slashes in a row. Leave one out, for example at the end of the base URL.'],
   [/\/(?:chat\/completions|responses|models)$/, 'The base URL for clients of OpenAI is /openai/v1.'],
   [
+    /\/completions$/,
+    'Agents answer messages: use chat/completions, and another service to complete code in an editor.',
+  ],
+  [
+    /\/(?:embeddings|rerank|moderations|audio\/\w+|images\/\w+|videos)$/,
+    'Agents answer in text alone. Choose another service for embeddings, speech and pictures in the settings of the client.',
+  ],
+  [/^\/openai\/v1\/(?:files|uploads)\b/, 'Files go with a message, in base64: as `file` or `image_url`.'],
+  [
+    /^(?:\/openai|\/api)?\/v1\/messages\b/,
+    'There is no API of Anthropic. Choose OpenAI in the client, with the base URL /openai/v1.',
+  ],
+  [
+    /^(?:\/openai|\/openai\/v1)?\/api\/(?:tags|generate|show|ps|embed)$/,
+    'There is no API of Ollama. Choose OpenAI in the client, with the base URL /openai/v1.',
+  ],
+  [
+    /^\/api\/chat$/,
+    'The address of an agent for the AI SDK is /api/v1/agents/{id}/chat. Clients of Ollama use OpenAI, with the base URL /openai/v1.',
+  ],
+  [
     /^\/openai\/v1\/conversations(?:\/|$)/,
     'A conversation begins with the first response that names it: send a name of your choice as `conversation`.',
   ],

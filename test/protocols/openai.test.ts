@@ -56,6 +56,13 @@ describe('models', () => {
     const others: [path: string, advice: string][] = [
       ['/.well-known/agent-card.json', '/a2a/agents/{id}/.well-known/agent-card.json'],
       ['/openai/v1/conversations', 'a name of your choice'],
+      ['/openai/v1/completions', 'use chat/completions'],
+      ['/openai/v1/embeddings', 'another service'],
+      ['/v1/audio/speech', 'another service'],
+      ['/openai/v1/files', 'with a message'],
+      ['/v1/messages', 'no API of Anthropic'],
+      ['/api/tags', 'no API of Ollama'],
+      ['/api/chat', '/api/v1/agents/{id}/chat'],
       ['/a2a', '/a2a/agents/{id}'],
       ['/mcp/sse', '/mcp/agents/{id}'],
       ['/sse', '/mcp'],
