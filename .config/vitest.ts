@@ -67,7 +67,7 @@ const ON_POSTGRESQL = [
   'test/tools/files.test.ts',
   'test/webhooks/{events,mails}.test.ts',
   'test/graphql/{executions,nodes}.test.ts',
-  'test/rest/{agents,attachments,changes,chats,executions,missions}.test.ts',
+  'test/rest/{agents,attachments,changes,chats,executions,missions,mission-changes,mission-runs}.test.ts',
   'test/people/{ended-sessions,invitations,service-accounts,sessions,sign-in-provider}.test.ts',
   'test/rest/{audit-retention,limits,organizations}.test.ts',
   'test/rest/{pages,queries,spaces,task-runs,tasks,usage,visibility}.test.ts',

@@ -98,7 +98,7 @@ describe('a subject', () => {
     ['an unverified address', { email: 'known@example.com', email_verified: false }],
     ['an address whose verification is a word', { email: 'known@example.com', email_verified: 'yes' }],
     ['an address that looks like a known one (U+212A)', { email: '\u212Anown@example.com', email_verified: true }],
-    ['an unknown address', { email: 'nobody@example.com', email_verified: true }],
+    ['an unknown address', { email: 'unknown@example.com', email_verified: true }],
     ['an address that is no text', { email: ['known@example.com'], email_verified: true }],
   ])('a subject with %s is linked to no user', async (_, claims) => {
     const { organizationId, userId } = await server.member({ email: 'known@example.com' })

@@ -8,7 +8,9 @@ import { beforeEach, expect } from 'vitest'
 const SELECTED: Readonly<Record<string, number>> = {
   'rest/agents': 39,
   'rest/chats': 28,
-  'rest/missions': 19,
+  'rest/mission-changes': 3,
+  'rest/mission-runs': 5,
+  'rest/missions': 13,
   'rest/spaces': 25,
   'rest/task-runs': 7,
   'rest/tasks': 29,
