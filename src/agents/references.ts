@@ -5,13 +5,9 @@ import type { Deps } from '../deps.ts'
 import { requireAll } from '../errors.ts'
 import { typesOf } from '../mcps/service.ts'
 import { isOnLatest } from '../organizations/policy.ts'
-import {
-  checkRequirements,
-  findMany as findSkills,
-  findVersions as findSkillVersions,
-  type Newest,
-  toAttachedAt,
-} from '../skills/service.ts'
+import { findMany as findSkills } from '../skills/rows.ts'
+import { checkRequirements } from '../skills/service.ts'
+import { findVersions as findSkillVersions, type Newest, toAttachedAt } from '../skills/versions.ts'
 import { type CachedAgent, pinsIn, strings } from './agent-cache.ts'
 import { DEFAULTS, type Values } from './columns.ts'
 import { reachable } from './visibility.ts'

@@ -10,9 +10,10 @@ import { objectFromZod } from '../graphql/outputs.ts'
 import { listArgs, ROOT_ROWS } from '../graphql/page.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { truncated } from '../lib/page.ts'
+import { cursorOf, isListCursor, listPage } from './list.ts'
 import { skills } from './router.ts'
+import { findMany } from './rows.ts'
 import * as schema from './schema.ts'
-import * as service from './service.ts'
 
 enumFromZod('SkillVisibility', schema.SkillVisibility, 'Visibility of a skill')
 enumFromZod('SkillSource', schema.SkillSource, 'Origin of a skill')
@@ -22,7 +23,7 @@ const category = z.string().describe('Subject, as free text') as unknown as type
 
 // Built-in skills are not rows.
 const interfaces = nodeBy('Skill', async ({ actor, deps }, _, id) => {
-  const [skill] = await service.findMany(actor, deps.db, [id])
+  const [skill] = await findMany(actor, deps.db, [id])
   return skill ?? null
 })
 const fields = schema.Skill.extend({
@@ -69,8 +70,8 @@ builder.queryFields((t) => ({
       const { first = ROOT_ROWS, after, category: named, search } = parseArgs(ListSkills, args)
       const category = schema.SkillCategory.optional().parse(named)
       // The cursors are those of REST, because some skills are not rows.
-      if (after !== undefined && !service.isListCursor(after)) throw invalidCursor()
-      const page = await service.listPage(
+      if (after !== undefined && !isListCursor(after)) throw invalidCursor()
+      const page = await listPage(
         actor,
         deps,
         { limit: first, ...(category && { category }), search, ...(after !== undefined && { cursor: after }) },
@@ -79,7 +80,7 @@ builder.queryFields((t) => ({
       addTo(answer, page.skills)
       return {
         rows: page.skills,
-        cursorOf: (skill) => service.cursorOf(actor, skill),
+        cursorOf: (skill) => cursorOf(actor, skill),
         hasNextPage: page.nextCursor !== null,
         hasPreviousPage: after !== undefined,
         total: () => page.total,

@@ -1,5 +1,6 @@
 import { idempotent, namesNothing } from '../idempotency.ts'
 import { restMeta, router, tokenProcedure } from '../trpc.ts'
+import { list } from './list.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -16,7 +17,7 @@ export const skills = router({
     )
     .input(schema.ListSkills.prefault({}))
     .output(schema.SkillsResponse)
-    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+    .query(({ ctx, input }) => list(ctx.actor, ctx.deps, input)),
 
   create: tokenProcedure('skills:write')
     .meta(restMeta('POST', '/api/v1/skills', 'Create a skill', TAKEN))

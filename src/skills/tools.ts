@@ -3,7 +3,8 @@ import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import { defineTool, type Toolbox, type ToolUser } from '../executions/engine/run/tools.ts'
 import { organizationsOnLatest } from '../organizations/policy.ts'
-import { atPins, findMany, type Pin, type SkillOutput } from './service.ts'
+import { findMany, type SkillOutput } from './rows.ts'
+import { atPins, type Pin } from './versions.ts'
 
 /** The skills of a run: their instructions, the tool that loads one, and the built-in tools they use. */
 export type OpenedSkills = Pick<Toolbox, 'tools' | 'instructions'> & {

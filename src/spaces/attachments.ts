@@ -5,7 +5,9 @@ import { keyLock, lockRows, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { requireAll } from '../errors.ts'
 import { typesOf } from '../mcps/service.ts'
-import { checkRequirements, findMany as findSkills, type Newest } from '../skills/service.ts'
+import { findMany as findSkills } from '../skills/rows.ts'
+import { checkRequirements } from '../skills/service.ts'
+import type { Newest } from '../skills/versions.ts'
 import type { CreateSpace, UpdateSpace } from './schema.ts'
 
 /** Ids of the objects attached to a space. */

@@ -11,7 +11,7 @@ import { computedBy, isTruncated, loadRow, rootRow, rowIn, rowsOf } from '../gra
 import { MCP, Mcp, McpPermission } from '../mcps/graphql.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
-import { findMany as findSkills } from '../skills/service.ts'
+import { findMany as findSkills } from '../skills/rows.ts'
 import { spaces } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'

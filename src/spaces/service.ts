@@ -20,7 +20,7 @@ import { listPage } from '../lib/page.ts'
 import { having, searchedIn } from '../lib/search.ts'
 import { isOnLatest } from '../organizations/policy.ts'
 import { permissionWarnings } from '../skills/schema.ts'
-import { findVersions as findSkillVersions, type Newest, toAttachedAt } from '../skills/service.ts'
+import { findVersions as findSkillVersions, type Newest, toAttachedAt } from '../skills/versions.ts'
 import { addedBy, attach, checkAdded, detach, isNothing, removedBy } from './attachments.ts'
 import type { CreateSpace, ListSpaces, Space, SpaceSkillId, UpdateSpace } from './schema.ts'
 

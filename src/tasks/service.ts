@@ -1,10 +1,9 @@
 import type { z } from 'zod'
-import { reachable as reachableAgent } from '../agents/visibility.ts'
 import { type Actor, holdMembership } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import type { Prisma, Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
-import { badReference, badRequest, conflict, forbidden, notFound } from '../errors.ts'
+import { badRequest, conflict, forbidden, notFound } from '../errors.ts'
 import { type ExecuteCall, executeAgent } from '../executions/execute.ts'
 import { readableOf as findRuns } from '../executions/service.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
@@ -14,6 +13,7 @@ import { listPage } from '../lib/page.ts'
 import { having, searchedIn } from '../lib/search.ts'
 import { findMember } from '../organizations/members.ts'
 import { reachable as reachableSpace } from '../spaces/service.ts'
+import { assigneeOf, findAssignee, findClaimant, holdAssignee } from './assignees.ts'
 import { cancelRuns, endRuns, runsOf } from './runs.ts'
 import type { ClaimTask, CreateTask, ExecuteTask, ListTasks, Task, TaskStatus, UpdateTask } from './schema.ts'
 
@@ -21,6 +21,7 @@ export type TaskRow = Prisma.TaskGetPayload<object> & { truncated?: boolean }
 
 /** The long texts of a task, which long lists cut. */
 export const LONG_TEXTS = ['description', 'result', 'lastError'] as const
+
 type Status = z.output<typeof TaskStatus>
 
 /** Tasks belong to the organization, and any member may write them (contract.md section 2). */
@@ -121,42 +122,6 @@ export async function get(actor: Actor, deps: Deps, id: string) {
   return { task: await viewOf(actor, deps, await find(actor, deps, id)) }
 }
 
-type Assignee = Pick<TaskRow, 'assignedTo' | 'assignedAgentId'>
-
-const toUser = (id: string | null): Assignee => ({ assignedTo: id, assignedAgentId: null })
-
-async function findAgent(actor: Actor, { db }: Deps, id: string): Promise<Assignee | null> {
-  const agent = await db.agent.findFirst({ where: { id, ...reachableAgent(actor) }, select: { id: true } })
-  return agent && { assignedTo: id, assignedAgentId: id }
-}
-
-/**
- * Finds an assignee: an agent that the caller can reach in the organization, or a member, by id, by e-mail, or as `me`
- * (contract.md section 5; contract-2.md section 1.11).
- */
-async function findAssignee(actor: Actor, deps: Deps, id: string | null): Promise<Assignee> {
-  if (id === null) return toUser(null)
-  const agent = await findAgent(actor, deps, id)
-  if (agent) return agent
-  const userId = await findMember(actor, deps, id)
-  if (!userId) throw badAssignee(id)
-  return toUser(userId)
-}
-
-const badAssignee = (id: string) =>
-  badReference('assignTo', id, 'Invalid assignTo. Must be an agent or user id of this organization')
-
-/**
- * Holds the membership of the user whom a transaction assigns a task to, so that its end finds the task. Throws 400 if
- * it has ended since.
- */
-async function holdAssignee(tx: Tx, actor: Actor, { settings }: Deps, assignee: Partial<Assignee>): Promise<void> {
-  const { assignedTo: userId, assignedAgentId } = assignee
-  if (!userId || assignedAgentId) return
-  const { organizationId } = actor
-  if (!(await holdMembership(tx, settings, { organizationId, userId }))) throw badAssignee(userId)
-}
-
 async function checkSpace(actor: Actor, { db }: Deps, id: string | null | undefined): Promise<void> {
   if (id === null || id === undefined) return
   const space = await db.space.findFirst({ where: { id, ...reachableSpace(actor) }, select: { id: true } })
@@ -178,18 +143,6 @@ export async function checkVisible(actor: Actor, deps: Deps, { id, spaceId, agen
   await findClaimant(actor, deps, agentId)
   await findAssignee(actor, deps, assigneeOf(assignee) ?? null)
 }
-
-/** Finds the agent that claims a task, or returns the caller. */
-async function findClaimant(actor: Actor, deps: Deps, agentId: string | null | undefined): Promise<Assignee> {
-  if (agentId === null || agentId === undefined) return toUser(actor.userId)
-  const agent = await findAgent(actor, deps, agentId)
-  if (!agent) throw notFound('Agent')
-  return agent
-}
-
-/** Returns `assignTo`, otherwise its alias; undefined if neither is given. */
-const assigneeOf = (input: { assignTo?: string | null | undefined; assignedTo?: string | null | undefined }) =>
-  input.assignTo === undefined ? input.assignedTo : input.assignTo
 
 /** POST /tasks. `createdBy` is the caller, or the agent whose tool made the call. */
 export async function create(

@@ -15,7 +15,8 @@ import * as missions from '../../src/missions/service.ts'
 import { pause, resume } from '../../src/missions/status.ts'
 import { removeMember } from '../../src/organizations/service.ts'
 import { CORE_SKILLS } from '../../src/skills/core.ts'
-import * as skills from '../../src/skills/service.ts'
+import { listPage as listSkills } from '../../src/skills/list.ts'
+import { listed as listedSkills } from '../../src/skills/rows.ts'
 import * as spaces from '../../src/spaces/service.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
@@ -288,9 +289,9 @@ async function* totals(): AsyncGenerator<[list: string, total: number, found: nu
         yield [`agents ${who} ${JSON.stringify(input)}`, total, await db.agent.count({ where })]
       }
     }
-    const listed = await Promise.all(skills.listed(actor).map((where) => db.skill.count({ where })))
+    const listed = await Promise.all(listedSkills(actor).map((where) => db.skill.count({ where })))
     const skillsFound = listed.reduce((sum, count) => sum + count, CORE_SKILLS.length)
-    yield [`skills ${who}`, (await skills.listPage(actor, deps, page, false)).total, skillsFound]
+    yield [`skills ${who}`, (await listSkills(actor, deps, page, false)).total, skillsFound]
     const mcpsFound = await db.mcpServer.count({ where: mcps.reachable(actor) })
     yield [`mcps ${who}`, await mcps.countListed(actor, db, {}), mcpsFound]
     const spacesFound = await db.space.count({ where: spaces.listedBy(actor, {}) })

@@ -4,7 +4,8 @@ import { SkillsExtension } from '@modelcontextprotocol/server/ext/skills'
 import type { Actor } from '../../auth/actor.ts'
 import { AppError } from '../../errors.ts'
 import { checkInput } from '../../lib/fields.ts'
-import { listPage, type SkillOutput } from '../../skills/service.ts'
+import { listPage } from '../../skills/list.ts'
+import type { SkillOutput } from '../../skills/rows.ts'
 import type { Context } from '../../trpc.ts'
 
 const PAGE = 100
