@@ -17,3 +17,15 @@ export const BUILT_IN_TOOLS = [
   'web_fetch',
   'web_search',
 ] as const
+
+/** Names of the built-in tools in other products (contract-2.md section 1.6). */
+export const COMMON_NAMES: ReadonlyMap<string, (typeof BUILT_IN_TOOLS)[number]> = new Map([
+  ['Read', 'read_file'],
+  ['Write', 'write_file'],
+  ['Glob', 'list_files'],
+  ['LS', 'list_files'],
+  ['Edit', 'edit_file'],
+  ['Grep', 'search_files'],
+  ['WebFetch', 'web_fetch'],
+  ['WebSearch', 'web_search'],
+])

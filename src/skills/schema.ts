@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { BUILT_IN_TOOLS } from '../lib/built-in-tools.ts'
+import { BUILT_IN_TOOLS, COMMON_NAMES } from '../lib/built-in-tools.ts'
 import { ok, requiredText, text, textList, timestamp } from '../lib/fields.ts'
 import { nextCursor, pageInput } from '../lib/page.ts'
 import { searchInput } from '../lib/search.ts'
@@ -14,18 +14,6 @@ export const READING_TOOLS: ReadonlySet<string> = new Set([
   'read_file',
   'search_files',
   'current_time',
-])
-
-/** Names of the built-in tools in other products (contract-2.md section 1.6). */
-const COMMON_NAMES: ReadonlyMap<string, (typeof BUILT_IN_TOOLS)[number]> = new Map([
-  ['Read', 'read_file'],
-  ['Write', 'write_file'],
-  ['Glob', 'list_files'],
-  ['LS', 'list_files'],
-  ['Edit', 'edit_file'],
-  ['Grep', 'search_files'],
-  ['WebFetch', 'web_fetch'],
-  ['WebSearch', 'web_search'],
 ])
 
 /** Returns the names that belong to no built-in tool. Skills store them, and runs ignore them. */

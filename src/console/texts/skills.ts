@@ -3,6 +3,16 @@
 export const skills = {
   title: 'Skills',
   new: 'New skill',
+  import: 'Import SKILL.md',
+  importHelp: 'Check the fields, correct them, then create the skill.',
+  leftOut: (fields: string) => `Not imported: ${fields}.`,
+  otherFiles: (files: string) =>
+    `The prompt names other files: ${files}. Agents do not have them, unless you add them to the prompt or to a space.`,
+  notImported: (name: string, why: string) => `${name} was not imported. ${why}`,
+  tooLarge: (most: string) => `A file has at most ${most}.`,
+  archive: 'It is an archive. Unpack it, and choose the SKILL.md in it.',
+  noText: 'It is not a text in UTF-8. Choose a SKILL.md or another Markdown file.',
+  unreadable: 'The browser cannot read it. If it is a folder, choose the SKILL.md in it.',
   core: 'Built in',
   organization: 'Your organization',
   marketplace: 'Other organizations',
