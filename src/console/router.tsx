@@ -103,7 +103,7 @@ const routes = [
   createRoute({
     getParentRoute,
     path: '/missions',
-    validateSearch: only('mission', 'search'),
+    validateSearch: only('mission', 'search', 'status'),
     component: lazyRouteComponent(() => loadPage(() => import('./features/missions/missions.tsx')), 'Missions'),
   }),
   createRoute({
@@ -138,7 +138,7 @@ const routes = [
   createRoute({
     getParentRoute,
     path: '/mcps',
-    validateSearch: only('mcp', 'connection', 'search'),
+    validateSearch: only('mcp', 'connection', 'code', 'search'),
     component: lazyRouteComponent(() => loadPage(() => import('./features/mcps/mcps.tsx')), 'Mcps'),
   }),
   createRoute({

@@ -114,6 +114,7 @@ export const texts = {
   searchIn: (list: string) => `Search: ${list}`,
   noMatch: 'Nothing fits',
   noMatchText: 'Try another word.',
+  noMatchFiltered: 'Try another word or filter.',
   typeToSearch: 'Type to search',
   typeForMore: 'These are the first. Type to find others.',
   toolModes: {
@@ -147,6 +148,25 @@ export const texts = {
         'The service did not let you in, or its answer was not valid. Try again, or ask an admin to look in the log.',
       failed: 'Something went wrong here, and you are not connected. Try again.',
     } as Readonly<Record<string, string>>,
+    /** By the codes of OAuth (RFC 6749, section 4.1.2.1 and 5.2; OpenID Connect Core, section 3.1.2.6). */
+    refusals: {
+      access_denied: 'The access was denied there. Connect again and allow it, or ask an admin of that service.',
+      invalid_scope: 'The service does not grant the scope that was asked for. Correct the scope below.',
+      invalid_client:
+        'The service does not know this client, or refuses its secret. Connect again. If that fails, correct the client id and the secret below.',
+      unauthorized_client:
+        'The service does not let this client sign people in. An admin of that service has to allow it.',
+      invalid_grant: 'The service refused its own code: it had expired, or the secret is wrong. Connect again.',
+      consent_required: 'An admin of that service has to allow this connection first.',
+      interaction_required:
+        'The service asks for another step, such as a second factor. Sign in there, then connect again.',
+      login_required: 'You are not signed in there. Sign in to that service, then connect again.',
+      server_error: 'The service has failed. Try again in a few minutes.',
+      temporarily_unavailable: 'The service is overloaded or down. Try again in a few minutes.',
+      timeout: 'The service did not answer in time. Try again.',
+    } as Readonly<Record<string, string>>,
+    refusedWith: (code: string) =>
+      `The service answered “${code}”, and you are not connected. Try again, or ask an admin of that service.`,
   },
 
   nav: {
@@ -327,6 +347,8 @@ export const texts = {
     noneOf: 'There are none.',
     until: 'Expires',
     inChat: 'Open the chat',
+    decidedBy: (name: string, when: string) => `by ${name}, ${when}`,
+    inputOf: (name: string) => `Input, edited by ${name}`,
   },
 
   /** The sections of the settings, which have the rest of their texts themselves. */

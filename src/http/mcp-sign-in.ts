@@ -44,7 +44,7 @@ export async function handleMcpSignIn(context: Context, path: string, req: Incom
     const facts = { mcpId: server?.mcpId, problem, requestId: context.requestId }
     if (problem === 'failed') context.deps.log.error({ ...facts, err: error }, 'failed to connect a user')
     else context.deps.log.warn({ ...facts, reason: (error as Error).message }, 'failed to connect a user')
-    redirect(res, consolePage(context, server, problem))
+    redirect(res, consolePage(context, server, problem, error instanceof ConnectFailed ? error.code : undefined))
   }
 }
 
@@ -65,14 +65,15 @@ function signInPage({ deps: { settings } }: Context, query: URLSearchParams): UR
   return page
 }
 
-/** Returns the page of an MCP server in the console, with the outcome. */
+/** Returns the page of an MCP server in the console, with the outcome, and the code of a refusal. */
 function consolePage(
   { deps: { settings } }: Context,
   server: ConnectedServer | undefined,
   problem?: ConnectProblem | 'failed',
+  code?: string,
 ): URL {
   const page = new URL(`${publicAddress(settings)}/app/mcps`)
   const named = server && { mcp: server.mcpId, organization: server.organizationId }
-  page.search = `${new URLSearchParams({ ...named, connection: problem ?? 'connected' })}`
+  page.search = `${new URLSearchParams({ ...named, connection: problem ?? 'connected', ...(code && { code }) })}`
   return page
 }

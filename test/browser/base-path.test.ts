@@ -45,7 +45,7 @@ async function connect(server: TestServer, model: ModelServer, page: Page): Prom
   await page.getByRole('alert').getByText('Connect first').waitFor()
   oauth.answer = { error: 'access_denied' }
   await page.getByRole('button', { name: 'Connect', exact: true }).click()
-  await page.getByText('The service did not let you in').waitFor()
+  await page.getByText('The access was denied there.').waitFor()
   oauth.answer = {}
   await page.getByRole('button', { name: 'Connect', exact: true }).click()
   await page.getByText('as ada@example.org').waitFor()

@@ -494,7 +494,8 @@ describe('an authorization server', () => {
   it('an authorization server that refuses a scope gets a new registration', async () => {
     const id = await createMcp()
     oauth.answer = { error: 'invalid_scope' }
-    expect(outcome(await connect(id))).toEqual(['/app/mcps', 'refused'])
+    const refused = await connect(id)
+    expect([...outcome(refused), refused.searchParams.get('code')]).toEqual(['/app/mcps', 'refused', 'invalid_scope'])
     oauth.answer = {}
     const before = oauth.clients.size
     expect(outcome(await connect(id))).toEqual(CONNECTED)

@@ -23,9 +23,15 @@ export class AuthorizationProblem extends UnreachableServer {
   override name = 'AuthorizationProblem'
   /** Whether the server has refused the tokens or the client, so that asking again is useless. */
   readonly isFinal: boolean
+  /** The code with which the server has refused, such as `access_denied`, or `timeout`. */
+  readonly code: string | undefined
 
-  constructor(message: string, { isFinal = false, cause }: { isFinal?: boolean; cause?: unknown } = {}) {
+  constructor(
+    message: string,
+    { isFinal = false, code, cause }: { isFinal?: boolean; code?: string | undefined; cause?: unknown } = {},
+  ) {
     super(message, { cause })
     this.isFinal = isFinal
+    this.code = code
   }
 }

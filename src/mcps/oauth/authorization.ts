@@ -17,7 +17,7 @@ import { AuthorizationProblem } from '../client/unreachable.ts'
 import { type DiscoverableServer, type Discovered, discover, type Issuer } from './discovery.ts'
 import { openHttp, type Patience } from './http.ts'
 import { type Issuers, mendAnswer } from './mend-answer.ts'
-import { explained, nameOf } from './problems.ts'
+import { codeOf, explained } from './problems.ts'
 import { isLoopback, register } from './registration.ts'
 import { MAX_SCOPE } from './scope.ts'
 
@@ -202,11 +202,12 @@ function codeIn(query: URLSearchParams, { metadata }: Issuer): { code: string; i
   const expectedIssuer = metadata && ofTenant(metadata.issuer, iss)
   validateAuthorizationResponseIssuer({ iss, expectedIssuer, issParameterSupported })
   const error = query.get('error')
-  if (error === 'access_denied') throw new AuthorizationProblem('the access was denied')
+  if (error === 'access_denied') throw new AuthorizationProblem('the access was denied', { code: error })
   const code = query.get('code')
   if (!code || error !== null) {
     const isFinal = OF_CLIENT.has(error ?? '')
-    throw new AuthorizationProblem(`the authorization server answered ${nameOf(error ?? '')}`, { isFinal })
+    const said = codeOf(error ?? '')
+    throw new AuthorizationProblem(`the authorization server answered ${said ?? 'an error'}`, { isFinal, code: said })
   }
   // The SDK compares the issuer once more.
   return { code, iss: iss && (metadata?.issuer ?? iss) }

@@ -35,15 +35,16 @@ function toProblem(error: unknown): AuthorizationProblem {
   }
   if (error instanceof RegistrationRejectedError) {
     const { error: code } = asObject(parseJson(error.body))
-    const why = typeof code === 'string' ? ` (${nameOf(code)})` : ''
+    const why = typeof code === 'string' ? ` (${codeOf(code) ?? 'an error'})` : ''
     return new AuthorizationProblem(`the authorization server does not register this service${why}: give a clientId`)
   }
   if (error instanceof OAuthError) {
     const isFinal = !TEMPORARY.has(error.code)
-    return new AuthorizationProblem(`the authorization server answered ${nameOf(error.code)}`, { isFinal })
+    const code = codeOf(error.code)
+    return new AuthorizationProblem(`the authorization server answered ${code ?? 'an error'}`, { isFinal, code })
   }
   if (error instanceof Error && (error.name === 'TimeoutError' || error.name === 'AbortError')) {
-    return new AuthorizationProblem(LATE, { cause: error })
+    return new AuthorizationProblem(LATE, { code: 'timeout', cause: error })
   }
   const reason = invalidField(error) ?? causeIn(error, cleaner([])) ?? 'its answer is not valid'
   const isQuote = error instanceof SyntaxError
@@ -62,7 +63,7 @@ const TEMPORARY: ReadonlySet<string> = new Set([
 ])
 
 /** Returns the code of an error, unless it may be a text. */
-export const nameOf = (code: string): string => (/^[a-z_]{1,60}$/.test(code) ? code : 'an error')
+export const codeOf = (code: string): string | undefined => (/^[a-z_]{1,60}$/.test(code) ? code : undefined)
 
 /** Names the field for which an answer is not valid. */
 function invalidField(error: unknown): string | null {

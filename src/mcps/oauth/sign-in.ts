@@ -54,10 +54,13 @@ export class ConnectFailed extends Error {
   override name = 'ConnectFailed'
   readonly problem: ConnectProblem
   readonly server: ConnectedServer | undefined
+  /** The code with which the authorization server has refused. */
+  readonly code: string | undefined
 
-  constructor(problem: ConnectProblem, message: string, server?: ConnectedServer) {
+  constructor(problem: ConnectProblem, message: string, server?: ConnectedServer, code?: string) {
     super(message)
     this.problem = problem
+    this.code = code
     this.server = server && { mcpId: server.mcpId, organizationId: server.organizationId }
   }
 }
@@ -241,8 +244,8 @@ async function leave(deps: Deps, row: SignInRow, flow: Flow, { sessionId }: Visi
   const { redirectUri, scope } = flow
   const { address, verifier } = await authorization
     .begin(flow.server, flow.client, { redirectUri, scope, state })
-    .catch((error: Error) => {
-      throw new ConnectFailed('refused', error.message, row)
+    .catch((error: AuthorizationProblem) => {
+      throw new ConnectFailed('refused', error.message, row, error.code)
     })
   const dataKey = await readDataKey(deps, row.organizationId)
   const { count } = await deps.db.mcpSignIn.updateMany({
@@ -303,7 +306,7 @@ export async function finishSignIn(
     .catch(async (error: AuthorizationProblem) => {
       // The client may be unknown there by now: the next sign-in registers another one.
       if (error.isFinal) await db.mcpClient.deleteMany({ where: { mcpId, issuer: flow.server.issuer, isGiven: false } })
-      throw new ConnectFailed('refused', error.message, row)
+      throw new ConnectFailed('refused', error.message, row, error.code)
     })
   const now = clock.now()
   if (!(await storeTokens(deps, row, grant, now))) {

@@ -45,16 +45,23 @@ export function ConnectButton({ mcpId, again = false, isForRun = false }: Connec
   )
 }
 
-/**
- * The person's own connection to a server with OAuth. `outcome`: of the sign-in from which the browser has returned.
- */
-export function Connection({ mcp, outcome }: { mcp: Mcp; outcome: string | undefined }) {
+/** The outcome of a sign-in from which the browser has returned, with the code of a refusal. */
+export type Outcome = { problem: string; code: string | undefined }
+
+/** Describes a failed sign-in. Anyone can write an address, so a code that may be a text is left out. */
+function describe({ problem, code = '' }: Outcome): string | undefined {
+  if (problem !== 'refused' || !/^[a-z_]{1,60}$/.test(code)) return t.problems[problem]
+  return t.refusals[code] ?? t.refusedWith(code)
+}
+
+/** The person's own connection to a server with OAuth. */
+export function Connection({ mcp, outcome }: { mcp: Mcp; outcome: Outcome | undefined }) {
   const { connection, connectedAs } = mcp
   const disconnect = useAction(() => callMutation('mcps.disconnect', { id: mcp.id }), {
     changes: ['mcps.'],
     done: t.disconnected,
   })
-  const problem = outcome !== undefined && outcome !== 'connected' ? t.problems[outcome] : undefined
+  const problem = outcome && describe(outcome)
   return (
     <Section title={t.title}>
       {problem && (

@@ -15,7 +15,7 @@ import { pages, query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useMayChange } from '../../session.ts'
 import { mcps as t } from '../../texts/mcps.ts'
 import { texts } from '../../texts.ts'
-import { Connection, returnToRun } from './connection.tsx'
+import { Connection, type Outcome, returnToRun } from './connection.tsx'
 import { DeleteMcp, type Mcp, McpForm } from './mcp-form.tsx'
 
 type Mode = Mcp['permissions'][number]['mode']
@@ -23,7 +23,7 @@ type Mode = Mcp['permissions'][number]['mode']
 /** The MCP servers whose tools agents can use. */
 export function Mcps() {
   const navigate = useNavigate({ from: '/mcps' })
-  const { mcp: opened, connection } = useSearch({ from: '/mcps' })
+  const { mcp: opened, connection, code } = useSearch({ from: '/mcps' })
   const searching = useSearching()
   const list = useInfiniteQuery({ ...pages('mcps.list', searching.filter), ...WATCHED })
   useEffect(() => {
@@ -63,12 +63,18 @@ export function Mcps() {
         </Dialog>
       )}
     >
-      {opened && <Opened id={opened} outcome={connection} onClose={() => open(undefined)} />}
+      {opened && (
+        <Opened
+          id={opened}
+          outcome={connection === undefined ? undefined : { problem: connection, code }}
+          onClose={() => open(undefined)}
+        />
+      )}
     </ListPage>
   )
 }
 
-function Opened({ id, outcome, onClose }: { id: string; outcome: string | undefined; onClose: () => void }) {
+function Opened({ id, outcome, onClose }: { id: string; outcome: Outcome | undefined; onClose: () => void }) {
   const isAdmin = useIsAdmin()
   const mcp = useQuery(query('mcps.get', { id }))
   const mayChange = useMayChange(mcp.data?.mcp.ownerId)
