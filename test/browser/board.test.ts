@@ -130,10 +130,14 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     await create({ title: 'Left behind', assignTo: gone })
     await request(server, 'DELETE', `/api/v1/agents/${gone}`)
     const { page } = await visit(browser, owner, '/app/tasks')
-    await page.locator('article').filter({ hasText: 'Left behind' }).getByText('Former or private assignee').waitFor()
+    await page
+      .locator('article')
+      .filter({ hasText: 'Left behind' })
+      .getByText('Former member or private agent')
+      .waitFor()
     await page.getByRole('button', { name: 'Left behind', exact: true }).click()
     const assignee = page.getByRole('dialog').getByLabel('Assigned to')
-    await expect.poll(() => assignee.inputValue()).toBe('Former or private assignee')
+    await expect.poll(() => assignee.inputValue()).toBe('Former member or private agent')
     expect(await page.getByRole('button', { name: 'Run the agent' }).count()).toBe(0)
     // A text that another person writes meanwhile stays.
     const path = `/api/v1/tasks/${new URL(page.url()).searchParams.get('task')}`
@@ -166,6 +170,20 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     expect(tasks.filter(({ title }: { title: string }) => title === 'Say hello')).toHaveLength(1)
     await page.getByRole('button', { name: 'Run the agent' }).click()
     await page.getByRole('region', { name: 'Result' }).getByText('offline model').waitFor()
+    await page.getByText(/^Created by (?!…).+, \d+ \w+ \d{4}/).waitFor()
+    await leave(page)
+  })
+
+  it('explains the failure of a task by the code of its run', async () => {
+    const keyless = { name: 'Keyless', systemPrompt: 'x', model: 'anthropic/none' }
+    const { id: agentId } = (await request(server, 'POST', '/api/v1/agents', { body: keyless })).body
+    const { id } = (await request(server, 'POST', '/api/v1/tasks', { body: { title: 'Fail', assignTo: agentId } })).body
+    await request(server, 'POST', `/api/v1/tasks/${id}/execute`, { body: {} })
+    const { page } = await visit(browser, owner, `/app/tasks?task=${id}`)
+    const alert = page.getByRole('dialog').getByRole('alert')
+    await alert.getByText('The model does not exist, or its provider has no key here.').waitFor()
+    await alert.getByRole('link', { name: 'Look at the run' }).click()
+    await page.waitForURL('**/app/runs/*')
     await leave(page)
   })
 })

@@ -147,6 +147,36 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     await leave(page)
   })
 
+  it('name their person, agent, mission and space, and lists of missions name the failure', async () => {
+    const create = async (path: string, body: object) =>
+      (await request(server, 'POST', `/api/v1/${path}`, { body })).body.id as string
+    const spaceId = await create('spaces', { name: 'Harbour' })
+    const keyless = await create('agents', { name: 'Keyless', systemPrompt: 'x', model: 'anthropic/none' })
+    const mission = { title: 'Tide table', goal: 'Say it.', agentId: keyless, spaceId, schedule: { type: 'none' } }
+    const missionId = await create('missions', mission)
+    await request(server, 'POST', `/api/v1/missions/${missionId}/run`, { body: {} })
+    const failed = async () =>
+      (await request(server, 'GET', `/api/v1/executions?missionId=${missionId}&status=failed`)).body.executions[0]
+    await expect.poll(failed).toBeTruthy()
+    const { id, error } = await failed()
+    const { page, complaints } = await visit(browser, owner, `/app/runs/${id}`)
+    const facts = page.locator('dl')
+    await facts.getByText('You', { exact: true }).waitFor()
+    for (const name of ['Keyless', 'Harbour']) await facts.getByRole('link', { name }).waitFor()
+    await facts.getByRole('link', { name: 'Tide table' }).click()
+    await page.getByRole('listitem').getByText(error).waitFor()
+    await page.getByRole('link', { name: 'Keyless' }).waitFor()
+    await page.getByRole('link', { name: 'Missions' }).click()
+    await page.getByRole('listitem').getByText(error).waitFor()
+    await page.getByLabel('State').selectOption('Paused')
+    await page.getByRole('status').getByText('Nothing fits').waitFor()
+    await page.getByLabel('State').selectOption('Ready')
+    await page.getByRole('link', { name: 'Tide table' }).waitFor()
+    expect(new URL(page.url()).search).toBe('?status=pending')
+    expect(complaints).toEqual([])
+    await leave(page)
+  })
+
   it('have a link to each moment of a run', async () => {
     const { page } = await visit(browser, owner, `/app/runs/${executionId}`)
     const bar = page.getByRole('list', { name: 'Lane of Ada' }).getByRole('link').first()

@@ -16,11 +16,13 @@ type Props<Read> = {
   form: (close: () => void) => ReactNode
   /** The search of the list, if it has one. */
   searching?: Searching
+  /** A choice of the rows, and whether the person has made one. */
+  filter?: { field: ReactNode; isSet: boolean }
   children?: ReactNode
 }
 
 /** A page with a list, which is read in pages, and a button that adds to it. */
-export function ListPage<Read>({ t, icon, list, rowsOf, form, searching, children }: Props<Read>) {
+export function ListPage<Read>({ t, icon, list, rowsOf, form, searching, filter, children }: Props<Read>) {
   const [isNew, setIsNew] = useState(false)
   const add = (
     <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
@@ -29,12 +31,18 @@ export function ListPage<Read>({ t, icon, list, rowsOf, form, searching, childre
   )
   return (
     <Page title={t.title} actions={add}>
-      {searching && <SearchField list={t.title} className="mb-4 max-w-72" {...searching.field} />}
+      {searching && (
+        <div className="mb-4 flex flex-wrap items-end gap-2">
+          <SearchField list={t.title} className="w-auto min-w-40 max-w-72 flex-1" {...searching.field} />
+          {filter?.field}
+        </div>
+      )}
       <Loaded query={list}>
         {({ pages }) => {
           const rows = pages.flatMap(rowsOf)
           if (rows.length) return <Rows>{rows}</Rows>
-          if (searching?.filter.search) return <NoMatch icon={icon} />
+          if (searching?.filter.search || filter?.isSet)
+            return <NoMatch icon={icon} isFiltered={filter?.isSet ?? false} />
           return (
             <Empty icon={icon} title={t.emptyTitle} text={t.emptyText}>
               {add}

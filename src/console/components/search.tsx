@@ -69,9 +69,9 @@ export const SearchField = ({ value, onChange, list, className }: FieldProps) =>
   />
 )
 
-/** The text of a list in which a search finds nothing. */
-export const NoMatch = ({ icon }: { icon: LucideIcon }) => (
+/** The text of a list in which a search, or a choice of rows (`isFiltered`), finds nothing. */
+export const NoMatch = ({ icon, isFiltered = false }: { icon: LucideIcon; isFiltered?: boolean }) => (
   <div role="status">
-    <Empty icon={icon} title={texts.noMatch} text={texts.noMatchText} />
+    <Empty icon={icon} title={texts.noMatch} text={isFiltered ? texts.noMatchFiltered : texts.noMatchText} />
   </div>
 )

@@ -3,6 +3,7 @@
 export const missions = {
   title: 'Missions',
   new: 'New mission',
+  state: 'State',
   states: { pending: 'Ready', running: 'Running', completed: 'Completed', paused: 'Paused', failed: 'Failed' },
   emptyTitle: 'No missions yet',
   emptyText: 'A mission is a goal that an agent works on by itself: once, on a schedule or all the time.',

@@ -2,7 +2,17 @@
 
 export const runs = {
   title: 'Runs',
-  waits: 'Waits for approval',
+  waits: {
+    approval: 'Waits for approval',
+    authorization: 'Waits for a sign-in',
+    client_tool: 'Waits for its client',
+  },
+  startedBy: 'Started by',
+  mission: 'Mission',
+  task: 'Task',
+  space: 'Space',
+  parent: 'Called by',
+  parentRun: 'A run of another agent',
   emptyTitle: 'No runs yet',
   emptyText: 'Every answer of an agent is a run. Write to one in a chat.',
   noMatch: 'No run fits these filters',

@@ -5,6 +5,7 @@ export const spaces = {
   new: 'New space',
   emptyTitle: 'No spaces yet',
   emptyText: 'A space holds files, instructions and secrets for the agents that run in it.',
+  chatCount: (count: number) => (count === 1 ? '1 chat' : `${count} chats`),
   fileCount: (count: number) => (count === 1 ? '1 file' : `${count} files`),
   created: 'Space created',
   tabs: {

@@ -82,3 +82,13 @@ export function useMembers(isNeeded = true) {
     staleTime: 60_000,
   })
 }
+
+/** Names people by their ids, and the person as "You". A name is null until it is known. */
+export function usePeopleNames(ids: readonly string[]): (id: string) => string | null {
+  const { user } = useSession()
+  const { data } = useMembers(ids.some((id) => id !== user.id))
+  return (id) => {
+    if (id === user.id) return texts.chat.you
+    return data ? (data.members.find(({ userId }) => userId === id)?.name ?? texts.chat.formerMember) : null
+  }
+}

@@ -17,7 +17,7 @@ import { useMayChange } from '../../session.ts'
 import { missions as t } from '../../texts/missions.ts'
 import { texts } from '../../texts.ts'
 import { useAgentNames } from '../agents/names.ts'
-import { codeOf, Failure } from '../runs/failure.tsx'
+import { LastFailure } from '../runs/failure.tsx'
 import { MissionForm } from './mission-form.tsx'
 import { Health } from './missions.tsx'
 import { describeSchedule, type Mission as MissionShape } from './schedule.tsx'
@@ -56,7 +56,18 @@ function Shown({ mission }: { mission: MissionShape }) {
   return (
     <Page
       title={mission.title}
-      lead={`${nameOf(mission.agentId)} · ${describeSchedule(mission.schedule)}`}
+      lead={
+        <>
+          <Link
+            to="/agents/$agentId"
+            params={{ agentId: mission.agentId }}
+            className="underline underline-offset-2 hover:text-ink"
+          >
+            <bdi>{nameOf(mission.agentId)}</bdi>
+          </Link>{' '}
+          · {describeSchedule(mission.schedule)}
+        </>
+      }
       actions={
         <>
           <Health mission={mission} />
@@ -90,11 +101,7 @@ function Shown({ mission }: { mission: MissionShape }) {
       }
     >
       {mission.pauseReason && <p className="mb-4 rounded-lg bg-warn-tint px-4 py-2 text-warn">{mission.pauseReason}</p>}
-      {mission.lastError && (
-        <div role="alert" className="mb-4">
-          <Failure code={codeOf(mission.lastError)} reason={mission.lastError} />
-        </div>
-      )}
+      {mission.lastError && <LastFailure reason={mission.lastError} runId={mission.lastExecutionId} />}
       {mission.schedule.backoffSeconds !== null && (
         <p className="mb-4 text-soft">{t.backoff(mission.schedule.backoffSeconds)}</p>
       )}
@@ -148,13 +155,12 @@ function Runs({ id }: { id: string }) {
               {runs.map((run) => (
                 <li key={run.id} className="relative flex items-center gap-4 px-4 py-2.5 hover:bg-panel">
                   <Badge kind={kindOf(run.status)}>{texts.runStates[run.status]}</Badge>
-                  <Link
-                    to="/runs/$runId"
-                    params={{ runId: run.id }}
-                    className="min-w-0 flex-1 truncate after:absolute after:inset-0"
-                  >
+                  <Link to="/runs/$runId" params={{ runId: run.id }} className="shrink-0 after:absolute after:inset-0">
                     {moment(run.createdAt)}
                   </Link>
+                  <span className="min-w-0 flex-1 truncate text-danger" title={run.error} dir="auto">
+                    {run.status === 'failed' && run.error}
+                  </span>
                   <span className="hidden text-soft tabular-nums sm:inline">
                     {run.executionTime === undefined ? '' : duration(run.executionTime)}
                   </span>

@@ -1,7 +1,8 @@
 import { useInfiniteQuery } from '@tanstack/react-query'
-import { Link, useNavigate } from '@tanstack/react-router'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { Target } from 'lucide-react'
 import { Badge, kindOf } from '../../components/badge.tsx'
+import { Filter } from '../../components/filter.tsx'
 import { ListPage } from '../../components/list-page.tsx'
 import { useSearching } from '../../components/search.tsx'
 import { Ago } from '../../components/time.tsx'
@@ -14,15 +15,29 @@ import { describeSchedule, type Mission } from './schedule.tsx'
 
 /** All missions with their health and the time of their next run. */
 export function Missions() {
-  const navigate = useNavigate()
+  const navigate = useNavigate({ from: '/missions' })
+  const { status } = useSearch({ from: '/missions' })
   const searching = useSearching()
-  const list = useInfiniteQuery({ ...pages('missions.list', searching.filter), ...everyMs(10_000) })
+  const isState = status !== undefined && Object.hasOwn(t.states, status)
+  const filter = { ...searching.filter, ...(isState && { status: status as Mission['status'] }) }
+  const list = useInfiniteQuery({ ...pages('missions.list', filter), ...everyMs(10_000) })
   return (
     <ListPage
       t={t}
       icon={Target}
       list={list}
       searching={searching}
+      filter={{
+        field: (
+          <Filter
+            label={t.state}
+            value={status}
+            options={t.states}
+            onChange={(state) => void navigate({ search: (before) => ({ ...before, status: state }), replace: true })}
+          />
+        ),
+        isSet: isState,
+      }}
       rowsOf={(page) =>
         page.missions.map((mission) => (
           <li
@@ -44,6 +59,11 @@ export function Missions() {
                 </bdi>{' '}
                 · {describeSchedule(mission.schedule)}
               </p>
+              {mission.failureCount > 0 && mission.lastError && (
+                <p className="truncate text-danger" title={mission.lastError} dir="auto">
+                  {mission.lastError}
+                </p>
+              )}
             </div>
             <Health mission={mission} />
             <p className="text-right sm:w-64 text-soft">

@@ -1,7 +1,9 @@
+import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { CircleAlert } from 'lucide-react'
 import type { ReactNode } from 'react'
 import { inPageWords } from '../../lib/refusals.ts'
+import { query } from '../../queries.ts'
 import { useIsAdmin } from '../../session.ts'
 import { texts } from '../../texts.ts'
 
@@ -17,9 +19,6 @@ const REMEDIES: Readonly<Record<string, keyof typeof t.remedies>> = {
   402: 'quota',
   429: 'busy',
 }
-
-/** Returns the code of a failure of which only the reason is stored: that of a provider begins with its status. */
-export const codeOf = (reason: string): string => (/^HTTP \d{3}/.test(reason) ? 'provider_error' : '')
 
 /** Returns the remedy for a failed run, by its code and its reason. */
 function remedyOf(code: string, reason: string): keyof typeof t.remedies | null {
@@ -57,6 +56,22 @@ export function Failure({ code, reason, children }: { code: string; reason: stri
           )}
         </p>
       </div>
+    </div>
+  )
+}
+
+/** Shows the failure of the last run of a task or a mission, which knows its reason. Its run has the code. */
+export function LastFailure({ reason, runId }: { reason: string; runId: string | null }) {
+  const run = useQuery({ ...query('executions.get', { id: runId ?? '' }), enabled: runId !== null }).data?.execution
+  return (
+    <div role="alert" className="mb-4">
+      <Failure code={run?.errorCode ?? ''} reason={reason}>
+        {run && (
+          <Link to="/runs/$runId" params={{ runId: run.id }} className="text-accent underline underline-offset-2">
+            {texts.chat.lookAtRun}
+          </Link>
+        )}
+      </Failure>
     </div>
   )
 }

@@ -1,6 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { CircleStop, MessageSquare, RotateCcw } from 'lucide-react'
+import type { ReactNode } from 'react'
 import { callMutation, type Output } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button, buttonClass } from '../../components/button.tsx'
@@ -11,7 +12,7 @@ import { query, useAction } from '../../queries.ts'
 import { useMayChange, useSession } from '../../session.ts'
 import { runs as t } from '../../texts/runs.ts'
 import { texts } from '../../texts.ts'
-import { agentQuery, useAgentNames } from '../agents/names.ts'
+import { agentQuery, useAgentNames, usePeopleNames } from '../agents/names.ts'
 import { Warnings } from '../chat/run-view.tsx'
 import { Events } from './events.tsx'
 import { Failure } from './failure.tsx'
@@ -47,7 +48,6 @@ function Shown({ run }: { run: Execution }) {
   const { user } = useSession()
   const isAgentsOwner = useQuery(agentQuery(run.agentId)).data?.userId === user.id
   const mayCancel = useMayChange(run.userId) || isAgentsOwner
-  const isWaiting = run.waitingFor === 'approval'
   const cancel = useAction(() => callMutation('executions.cancel', { id: run.id }), {
     changes: ['executions.'],
     done: t.cancelled,
@@ -71,8 +71,8 @@ function Shown({ run }: { run: Execution }) {
       }
       actions={
         <>
-          <Badge kind={isWaiting ? 'warn' : kindOf(run.status)}>
-            {isWaiting ? t.waits : texts.runStates[run.status]}
+          <Badge kind={run.waitingFor ? 'warn' : kindOf(run.status)}>
+            {run.waitingFor ? t.waits[run.waitingFor] : texts.runStates[run.status]}
           </Badge>
           <Link to="/chats/$chatId" params={{ chatId: run.chatId }} className={buttonClass()}>
             <MessageSquare size={15} aria-hidden />
@@ -140,14 +140,73 @@ function Facts({ run, treeUsage }: { run: Execution; treeUsage: Execution['usage
       {facts.map(
         ([name, value]) =>
           value && (
-            <div key={name} className="min-w-0">
-              <dt className="text-soft text-xs">{name}</dt>
-              <dd className="truncate font-medium tabular-nums" title={value}>
-                {value}
-              </dd>
-            </div>
+            <Fact key={name} name={name} title={value}>
+              {value}
+            </Fact>
           ),
       )}
+      <Origin run={run} />
     </dl>
+  )
+}
+
+const Fact = ({ name, title, children }: { name: string; title?: string; children: ReactNode }) => (
+  <div className="min-w-0">
+    <dt className="text-soft text-xs">{name}</dt>
+    <dd className="truncate font-medium tabular-nums" title={title} dir="auto">
+      {children}
+    </dd>
+  </div>
+)
+
+const LINK = 'text-accent underline underline-offset-2'
+
+/** The person for whom a run acts, and its agent, mission, task, space and calling run, as far as the person can see them. */
+function Origin({ run }: { run: Execution }) {
+  const { missionId, taskId, spaceId, parentExecutionId } = run
+  const starter = usePeopleNames([run.userId])(run.userId)
+  const agent = useQuery(agentQuery(run.agentId)).data
+  const mission = useQuery({ ...query('missions.get', { id: missionId ?? '' }), enabled: !!missionId }).data?.mission
+  const task = useQuery({ ...query('tasks.get', { id: taskId ?? '' }), enabled: !!taskId }).data?.task
+  const space = useQuery(query('spaces.get', { id: spaceId })).data?.space
+  return (
+    <>
+      {starter && <Fact name={t.startedBy}>{starter}</Fact>}
+      {agent && (
+        <Fact name={t.agent}>
+          <Link to="/agents/$agentId" params={{ agentId: run.agentId }} className={LINK}>
+            {agent.name}
+          </Link>
+        </Fact>
+      )}
+      {mission && (
+        <Fact name={t.mission}>
+          <Link to="/missions/$missionId" params={{ missionId: mission.id }} className={LINK}>
+            {mission.title}
+          </Link>
+        </Fact>
+      )}
+      {task && (
+        <Fact name={t.task}>
+          <Link to="/tasks" search={{ task: task.id }} className={LINK}>
+            {task.title}
+          </Link>
+        </Fact>
+      )}
+      {space && !space.isDefault && (
+        <Fact name={t.space}>
+          <Link to="/spaces/$spaceId" params={{ spaceId }} className={LINK}>
+            {space.name}
+          </Link>
+        </Fact>
+      )}
+      {parentExecutionId && (
+        <Fact name={t.parent}>
+          <Link to="/runs/$runId" params={{ runId: parentExecutionId }} className={LINK}>
+            {t.parentRun}
+          </Link>
+        </Fact>
+      )}
+    </>
   )
 }

@@ -2,10 +2,11 @@ import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { Activity } from 'lucide-react'
-import { useEffect, useId, useMemo, useRef } from 'react'
+import { type ComponentProps, useEffect, useId, useMemo, useRef } from 'react'
 import type { Input, Output } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
+import { Filter } from '../../components/filter.tsx'
 import { Empty, Loading, Problem, useTitle } from '../../components/page.tsx'
 import { useScrollPlace } from '../../components/scroll-place.ts'
 import { Ago } from '../../components/time.tsx'
@@ -173,7 +174,6 @@ function Table({ rows, isOutdated, more }: TableProps) {
           {items.map(({ index, start }) => {
             const row = rows[index]
             if (!row) return null
-            const isWaiting = row.waitingFor === 'approval'
             return (
               <div
                 key={row.id}
@@ -183,8 +183,8 @@ function Table({ rows, isOutdated, more }: TableProps) {
                 style={{ height: ROW_HEIGHT, transform: `translateY(${start}px)` }}
               >
                 <span role="cell" className="overflow-hidden">
-                  <Badge kind={isWaiting ? 'warn' : kindOf(row.status)}>
-                    {isWaiting ? <Waits /> : texts.runStates[row.status]}
+                  <Badge kind={row.waitingFor ? 'warn' : kindOf(row.status)}>
+                    {row.waitingFor ? <Waits reason={row.waitingFor} /> : texts.runStates[row.status]}
                   </Badge>
                 </span>
                 <bdi role="cell" className="hidden truncate lg:block">
@@ -223,43 +223,15 @@ function Table({ rows, isOutdated, more }: TableProps) {
   )
 }
 
-/** The state of a run that waits for approval. A phone has space for one word. */
-const Waits = () => (
+/** The state of a run that waits. A phone has space for one word. */
+const Waits = ({ reason }: { reason: NonNullable<Row['waitingFor']> }) => (
   <>
     <span className="sm:hidden">{texts.approvals.states.pending}</span>
-    <span className="hidden sm:inline">{t.waits}</span>
+    <span className="hidden sm:inline">{t.waits[reason]}</span>
   </>
 )
 
-type FilterProps = {
-  label: string
-  any?: string
-  value: string | undefined
-  options: Readonly<Record<string, string>>
-  onChange: (value: string | undefined) => void
-}
-
-function Filter({ label, any = texts.all, value, options, onChange }: FilterProps) {
-  return (
-    <label className="flex min-w-0 max-w-52 flex-col text-soft text-xs">
-      {label}
-      <select
-        className="field w-auto min-w-28 max-w-full text-ink"
-        value={value ?? ''}
-        onChange={({ target }) => onChange(target.value || undefined)}
-      >
-        <option value="">{any}</option>
-        {Object.entries(options).map(([name, text]) => (
-          <option key={name} value={name}>
-            {text}
-          </option>
-        ))}
-      </select>
-    </label>
-  )
-}
-
-function AgentFilter({ value, onChange }: Pick<FilterProps, 'value' | 'onChange'>) {
+function AgentFilter({ value, onChange }: Pick<ComponentProps<typeof Filter>, 'value' | 'onChange'>) {
   const id = useId()
   return (
     <div className="flex min-w-0 max-w-52 flex-col text-soft text-xs">

@@ -15,7 +15,7 @@ export function useAssignee(id: string | null): { name: string; isAgent: boolean
   const agent = useQuery({ ...agentQuery(id ?? ''), enabled: !!id && !members.isPending && !person })
   const isReading = members.isPending || agent.isLoading
   return {
-    name: person?.name ?? agent.data?.name ?? (isReading ? '…' : t.formerAssignee),
+    name: person?.name ?? agent.data?.name ?? (isReading ? '…' : t.unknownAssignee),
     isAgent: agent.data !== undefined,
   }
 }

@@ -11,10 +11,11 @@ import { Field, Select, TextArea, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { Loaded } from '../../components/page.tsx'
+import { moment } from '../../lib/format.ts'
 import { query, readNow, useAction } from '../../queries.ts'
 import { tasks as t } from '../../texts/tasks.ts'
 import { texts } from '../../texts.ts'
-import { codeOf, Failure } from '../runs/failure.tsx'
+import { LastFailure } from '../runs/failure.tsx'
 import { AssigneePicker, useAssignee } from './assignees.tsx'
 import { movesOf, type Status, type Task } from './moves.ts'
 
@@ -121,6 +122,7 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
     done: t.runs,
   })
   const runId = task.executionId ?? task.lastExecutionId
+  const creator = useAssignee(task.createdBy).name
   const canRun = task.status === 'pending' && isAgent
   return (
     <>
@@ -142,11 +144,7 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
           </Link>
         )}
       </div>
-      {task.lastError && (
-        <div role="alert" className="mb-4">
-          <Failure code={codeOf(task.lastError)} reason={task.lastError} />
-        </div>
-      )}
+      {task.lastError && <LastFailure reason={task.lastError} runId={task.lastExecutionId} />}
       {task.result && (
         <section aria-label={t.result} className="mb-4 rounded-lg border border-line bg-panel px-4 py-3">
           <h3 className="mb-1 text-soft text-xs">{t.result}</h3>
@@ -155,6 +153,9 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
       )}
       <Form save={save} isReady={isChanged && draft.title.trim() !== ''} onCancel={onClose}>
         <Fields draft={draft} onChange={set} />
+        <p className="text-soft text-xs" dir="auto">
+          {t.createdBy(creator, moment(task.createdAt))}
+        </p>
       </Form>
     </>
   )
