@@ -343,7 +343,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
-  it('approves a call with an edited input, in place', async () => {
+  it('approves a call with an edited input, in place, and the list names who has decided', async () => {
     await using mcp = await startMcpServer()
     const mcpId = await createMcp(server, mcp.url, [{ tool: '*', mode: 'ask' }])
     const body = { name: 'Asker', systemPrompt: 'x', mcpInstanceIds: [mcpId] }
@@ -367,6 +367,10 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await expect.poll(() => lastAnswer(page)).toContain('All done.')
     await announcer.getByText('All done.').waitFor()
     expect(mcp.calls).toEqual([{ tool: 'echo', input: { text: 'Edited' } }])
+    await page.goto('/app/approvals?status=approved')
+    await page.getByText(/^by You, /).waitFor()
+    await page.getByText('Input, edited by You').click()
+    await page.getByText('"text": "Edited"').waitFor()
     expect(complaints).toEqual([])
     await leave(page)
   })
@@ -487,6 +491,21 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
+  it('shows the warnings of a run and the times of messages after a reload', async () => {
+    const url = `http://127.0.0.1:${await freePort()}/mcp`
+    const { id: mcp } = (await request(server, 'POST', '/api/v1/mcps', { body: { name: 'Tickets', url } })).body
+    const agent = { name: 'Helper', systemPrompt: 'x', mcpInstanceIds: [mcp] }
+    const { id } = (await request(server, 'POST', '/api/v1/agents', { body: agent })).body
+    const body = { message: 'Which tickets are open?' }
+    const { chatId } = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body })).body
+    const { page } = await visit(browser, owner, `/app/chats/${chatId}`)
+    await page.getByText('The MCP server "Tickets" cannot be used').waitFor()
+    const year = String(new Date().getFullYear())
+    const times = page.getByRole('log').locator('time')
+    expect(await times.allTextContents()).toEqual([expect.stringContaining(year), expect.stringContaining(year)])
+    await leave(page)
+  })
+
   it('grows with its message in browsers that size no field by its content', async () => {
     const { page } = await visit(browser, owner)
     const box = composer(page)
@@ -556,6 +575,8 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await expect.poll(() => lastAnswer(page)).toContain('I see a dot.')
     const picture = page.getByRole('list', { name: 'Attachments' }).locator('img')
     await expect.poll(() => picture.evaluate((image: HTMLImageElement) => image.naturalWidth)).toBe(1)
+    // Pictures far above the visible part are not loaded.
+    expect(await picture.getAttribute('loading')).toBe('lazy')
     expect(await page.getByText('It is a dot.').isVisible()).toBe(false)
     await page.getByText('Reasoning').click()
     await page.getByText('It is a dot.').waitFor()

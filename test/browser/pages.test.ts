@@ -46,6 +46,9 @@ const overflow = (page: Page): Promise<number> =>
 /** The width at which a page has the navigation beside it, and the least space (pixels). */
 const TABLET = 768
 const KB = 1024
+
+/** A picture of one pixel. */
+const DOT = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
 const PAGES = [
   '/app',
   '/app/chats',
@@ -291,6 +294,16 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await page.locator('input[type=file]').setInputFiles(large)
     await page.getByText('1048577.bin is too large: at most 1.0 MB').waitFor()
     await page.getByRole('button', { name: '1048576.bin' }).waitFor()
+    const shown = { path: 'chart.png', content: DOT, encoding: 'base64' }
+    await request(server, 'PUT', `/api/v1/spaces/${spaceId}/files/content`, { body: shown })
+    await page.locator('input[type=file]').setInputFiles({ ...file, name: 'broken.png', buffer: Buffer.from([0, 255]) })
+    await page.getByRole('button', { name: 'broken.png' }).click()
+    await page.getByText('This file is not text.').waitFor()
+    await page.getByRole('button', { name: 'chart.png' }).click()
+    const picture = page.getByRole('img', { name: 'chart.png' })
+    await expect.poll(() => picture.evaluate((image: HTMLImageElement) => image.naturalWidth)).toBe(1)
+    await page.getByRole('button', { name: 'a.md' }).click()
+    await page.getByRole('heading', { name: 'Two' }).waitFor()
     const asked: string[] = []
     page.on('dialog', (dialog) => {
       asked.push(dialog.message())
@@ -709,6 +722,49 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('import a skill from a file, after the person has seen and corrected its fields', async () => {
+    const { page, complaints } = await visit(browser, owner, '/app/skills')
+    const picker = page.locator('input[type=file]')
+    const mimeType = 'application/octet-stream'
+    await picker.setInputFiles({ name: 'skill.zip', mimeType, buffer: Buffer.from('PK\x03\x04') })
+    await page.getByText('skill.zip was not imported. It is an archive.').waitFor()
+    const text =
+      '---\nname: tide-tables\ndescription: Reads tables.\nlicense: MIT\n---\n# Tides\n\nSee references/a.md.'
+    await page.getByLabel('Search: Skills').evaluate((element, content) => {
+      const dataTransfer = new DataTransfer()
+      dataTransfer.items.add(new File([content], 'SKILL.md'))
+      element.dispatchEvent(new DragEvent('drop', { dataTransfer, bubbles: true, cancelable: true }))
+    }, text)
+    const dialog = page.getByRole('dialog', { name: 'New skill' })
+    await dialog.getByText('Not imported: license.').waitFor()
+    await dialog.getByText('The prompt names other files: references/a.md.').waitFor()
+    expect(await dialog.getByLabel('Name', { exact: true }).inputValue()).toBe('tide-tables')
+    await dialog.getByLabel('Description').fill('Reads tables of tides.')
+    await dialog.getByRole('button', { name: 'Create' }).click()
+    await page.getByRole('button', { name: 'Tide Tables' }).waitFor()
+    const { skills } = (await request(server, 'GET', '/api/v1/skills?search=tide')).body
+    const { skill } = (await request(server, 'GET', `/api/v1/skills/${skills.organization[0].id}`)).body
+    expect(skill).toMatchObject({
+      name: 'tide-tables',
+      description: 'Reads tables of tides.',
+      prompt: '# Tides\n\nSee references/a.md.',
+    })
+    expect(complaints).toEqual([])
+    await leave(page)
+  })
+
+  it('align the columns of a table as its text asks', async () => {
+    const spaceId = (await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Tables' } })).body.id
+    const content = '| left | middle | right |\n|---|:-:|--:|\n| 1 | 2 | 3 |'
+    await request(server, 'PUT', `/api/v1/spaces/${spaceId}/files/content`, { body: { path: 'a.md', content } })
+    const { page } = await visit(browser, owner, `/app/spaces/${spaceId}?file=a.md`)
+    const cells = page.getByRole('cell')
+    await cells.first().waitFor()
+    const aligns = cells.evaluateAll((all) => all.map((cell) => getComputedStyle(cell).textAlign))
+    expect(await aligns).toEqual(['start', '-webkit-center', '-webkit-right'])
+    await leave(page)
+  })
+
   it('search all files of a space, also those that the list has not read yet', async () => {
     const spaceId = (await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Many files' } })).body.id
     for (const path of ['docs/Notes.md', ...Array.from({ length: 10 }, (_, index) => `log/${index}.txt`), 'z/notes.md'])
@@ -716,7 +772,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     const { page } = await visit(browser, owner)
     // Pages of five files, where a space can have 2,000.
     await page.route('**/trpc/*files.list*', (route) =>
-      route.continue({ url: route.request().url().replaceAll('limit%22%3A1000', 'limit%22%3A5') }),
+      route.continue({ url: route.request().url().replaceAll('limit%22%3A200', 'limit%22%3A5') }),
     )
     await page.goto(`/app/spaces/${spaceId}`)
     const files = page.getByRole('region', { name: 'Files' }).getByRole('listitem')

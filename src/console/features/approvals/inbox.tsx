@@ -4,13 +4,16 @@ import { BellRing, CircleCheckBig } from 'lucide-react'
 import { useState } from 'react'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
+import { Code } from '../../components/code.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, Loaded, Page } from '../../components/page.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { Ago } from '../../components/time.tsx'
 import { toast } from '../../components/toast.tsx'
+import { moment, pretty } from '../../lib/format.ts'
 import { pages } from '../../queries.ts'
 import { texts } from '../../texts.ts'
+import { usePeopleNames } from '../agents/names.ts'
 import { type Approval, Decision } from './decision.tsx'
 
 const t = texts.approvals
@@ -74,17 +77,40 @@ const About = ({ approval }: { approval: Approval }) => (
   </p>
 )
 
-const Decided = ({ approval }: { approval: Approval }) => (
-  <div className="mt-1 flex flex-wrap items-center gap-2 rounded-xl border border-line px-4 py-3">
-    <Badge kind={kindOf(approval.status)}>{t.states[approval.status]}</Badge>
-    <bdi className="font-mono text-xs">{approval.tool}</bdi>
-    {approval.reason && (
-      <span className="text-soft" dir="auto">
-        {approval.reason}
-      </span>
-    )}
-  </div>
-)
+/** A call about which somebody has decided, or nobody in time. */
+function Decided({ approval }: { approval: Approval }) {
+  const { status, tool, mcpName, decidedBy, decidedAt, editedBy, editedInput, input, reason } = approval
+  const nameOf = usePeopleNames([decidedBy, editedBy].flatMap((id) => id ?? []))
+  const decider = decidedBy && nameOf(decidedBy)
+  const editor = editedBy && nameOf(editedBy)
+  return (
+    <div className="mt-1 rounded-xl border border-line px-4 py-3">
+      <p className="flex flex-wrap items-center gap-2">
+        <Badge kind={kindOf(status)}>{t.states[status]}</Badge>
+        <bdi className="font-mono text-xs">{tool}</bdi>
+        {mcpName && (
+          <span className="text-soft">
+            {t.of} <bdi>{mcpName}</bdi>
+          </span>
+        )}
+        {decider && decidedAt && (
+          <span className="text-soft" dir="auto">
+            {t.decidedBy(decider, moment(decidedAt))}
+          </span>
+        )}
+      </p>
+      {reason && (
+        <p className="mt-1 text-soft" dir="auto">
+          {reason}
+        </p>
+      )}
+      <details className="mt-1">
+        <summary className="text-soft text-xs">{editor ? t.inputOf(editor) : texts.chat.input}</summary>
+        <Code text={pretty(editedInput ?? input)} className="mt-1" isWrapped />
+      </details>
+    </div>
+  )
+}
 
 /** Turns the browser's notifications on. */
 function Notify() {

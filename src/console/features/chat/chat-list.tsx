@@ -115,6 +115,8 @@ type RowProps = { chat: Chat; search: { list: List; search?: string }; isCurrent
 
 function Row({ chat, search, isCurrent }: RowProps) {
   const dot = DOTS[chat.status]
+  // The chat of a mission has its title until a person renames it.
+  const mission = chat.missionTitle === chat.title ? null : chat.missionTitle
   return (
     <li className="row">
       <Link
@@ -135,7 +137,7 @@ function Row({ chat, search, isCurrent }: RowProps) {
           </span>
         </span>
         <span className="flex gap-2 text-soft text-xs">
-          <bdi className="min-w-0 flex-1 truncate">{chat.missionTitle ?? chat.agentName ?? ''}</bdi>
+          <bdi className="min-w-0 flex-1 truncate">{mission ?? chat.agentName ?? ''}</bdi>
           <Ago at={chat.updatedAt} />
         </span>
       </Link>

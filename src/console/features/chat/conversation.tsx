@@ -32,7 +32,7 @@ type Row = { key: string; text: string; node: ReactNode }
  * keys, so that an answer stays the same element while its run is followed, listed and ended.
  */
 export function Conversation({ chat, way, agentName, isReadOnly, onAgain, onEdit, onChoose, onCancel }: Props) {
-  const { live, messages = [], running, unlisted, unasked, again, drop, mayStop } = chat
+  const { live, messages = [], warnings, running, unlisted, unasked, again, drop, mayStop } = chat
   const authorOf = useAuthors([...messages, ...unlisted])
   const onWay = useMemo(() => new Set(way.map(({ message }) => message.executionId)), [way])
   const answered = useMemo(
@@ -61,7 +61,7 @@ export function Conversation({ chat, way, agentName, isReadOnly, onAgain, onEdit
     if (!hasEnded(message)) return []
     const node = (
       <AnswerTurn agentName={agentName} text="">
-        <MessageEnd message={message} onAgain={onRunAgain} />
+        <MessageEnd message={message} warnings={warnings.get(message.executionId)} onAgain={onRunAgain} />
       </AnswerTurn>
     )
     return [{ key: `answer-${message.executionId}`, text: '', node }]
@@ -96,6 +96,7 @@ export function Conversation({ chat, way, agentName, isReadOnly, onAgain, onEdit
       <AnswerTurn
         agentName={agentName}
         message={message}
+        warnings={warnings.get(message.executionId)}
         text={message.content}
         busy={run?.status === 'running'}
         onAgain={onRunAgain}

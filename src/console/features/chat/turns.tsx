@@ -8,7 +8,7 @@ import { CopyButton } from '../../components/code.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { isComposing } from '../../lib/composing.ts'
-import { size } from '../../lib/format.ts'
+import { moment, size } from '../../lib/format.ts'
 import { useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { useUnsaved } from '../../unsaved.ts'
@@ -36,6 +36,13 @@ function Bubble({ text, faint }: { text: string; faint?: boolean }) {
   )
 }
 
+/** The time of a message. */
+const Written = ({ at }: { at: string }) => (
+  <time dateTime={at} className="px-1 text-soft text-xs tabular-nums">
+    {moment(at)}
+  </time>
+)
+
 const Author = ({ name }: { name: string }) => (
   <p className="flex max-w-[85%] items-center gap-1.5 text-soft text-xs">
     <Avatar name={name} size="small" />
@@ -61,7 +68,14 @@ function Attachments({ files }: { files: Message['attachments'] }) {
               className="flex max-w-64 items-center gap-2 rounded-lg border border-line bg-panel px-2.5 py-1.5 text-xs hover:bg-hover"
             >
               {PICTURES.has(mimeType) ? (
-                <img src={href} alt="" className="size-10 shrink-0 rounded object-cover" />
+                // A chat may have gigabytes of photographs above what the person sees.
+                <img
+                  src={href}
+                  alt=""
+                  loading="lazy"
+                  decoding="async"
+                  className="size-10 shrink-0 rounded object-cover"
+                />
               ) : (
                 <Paperclip size={14} aria-hidden className="shrink-0 text-soft" />
               )}
@@ -138,6 +152,7 @@ export function QuestionTurn(props: QuestionProps) {
       <Bubble text={message.content} />
       <div className="flex min-h-8 items-center">
         <div className={ACTIONS}>
+          <Written at={message.createdAt} />
           <CopyButton text={message.content} />
           {onEdit && (
             <IconButton
@@ -186,13 +201,15 @@ type AnswerProps = {
   text: string
   busy?: boolean
   message?: Message
+  /** Those of the run of the message, if it is one of the newest. */
+  warnings?: readonly string[] | undefined
   onAgain?: (() => void) | undefined
   /** The live run in place of the message, while it is followed. */
   children?: ReactNode
 }
 
 /** An answer of the agent. */
-export function AnswerTurn({ agentName, text, busy, message, onAgain, children }: AnswerProps) {
+export function AnswerTurn({ agentName, text, busy, message, warnings, onAgain, children }: AnswerProps) {
   return (
     <article className="group flex gap-3" data-turn="assistant" aria-label={agentName} aria-busy={busy || undefined}>
       <div className="hidden pt-0.5 sm:block">
@@ -200,7 +217,7 @@ export function AnswerTurn({ agentName, text, busy, message, onAgain, children }
       </div>
       <div className="min-w-0 flex-1">
         {children || (message && <MessageText message={message} />)}
-        {!children && message && <MessageEnd message={message} onAgain={onAgain} />}
+        {!children && message && <MessageEnd message={message} warnings={warnings} onAgain={onAgain} />}
         {!busy && (
           <div className={cn(ACTIONS, 'mt-1')}>
             {text && <CopyButton text={text} />}
@@ -216,6 +233,7 @@ export function AnswerTurn({ agentName, text, busy, message, onAgain, children }
                 <ListTree size={16} aria-hidden />
               </Link>
             )}
+            {message && <Written at={message.createdAt} />}
           </div>
         )}
       </div>
@@ -241,19 +259,28 @@ const isCancelled = ({ stopReason }: Message) => stopReason === 'cancelled'
 /** Returns whether the run of a message ended without completing. */
 export const hasEnded = (message: Message): boolean => message.code !== undefined || isCancelled(message)
 
-/** The end of a run without a whole answer, by its last message. Without an answer that is the question. */
-export const MessageEnd = ({ message, onAgain }: { message: Message; onAgain: (() => void) | undefined }) =>
-  !hasEnded(message) ? (
-    <Warnings warnings={[t.cutOff[message.stopReason ?? ''] ?? []].flat()} />
-  ) : (
-    <Ended
-      executionId={message.executionId}
-      isCancelled={isCancelled(message)}
-      code={message.code ?? ''}
-      reason={message.detail ?? message.code ?? ''}
-      onAgain={onAgain}
-    />
-  )
+type EndProps = {
+  message: Message
+  /** Those of its run, if it is one of the newest. */
+  warnings: readonly string[] | undefined
+  onAgain: (() => void) | undefined
+}
+
+/** The end of a run with warnings or without a whole answer, by its last message: the question if there is no answer. */
+export const MessageEnd = ({ message, warnings, onAgain }: EndProps) => (
+  <>
+    <Warnings warnings={warnings ?? [t.cutOff[message.stopReason ?? ''] ?? []].flat()} />
+    {hasEnded(message) && (
+      <Ended
+        executionId={message.executionId}
+        isCancelled={isCancelled(message)}
+        code={message.code ?? ''}
+        reason={message.detail ?? message.code ?? ''}
+        onAgain={onAgain}
+      />
+    )}
+  </>
+)
 
 type OutgoingProps = {
   one: Outgoing

@@ -9,6 +9,9 @@ import { unlistedMessages } from './waiting.ts'
 /** A run, or a message of one. The page has no run of a message that it still sends. */
 type OfRun = { executionId: string | null }
 
+/** Number of runs at the end of a chat whose warnings are shown. */
+const RECENT_RUNS = 20
+
 /** Reads a chat: its listed messages, its live runs, and the messages that it does not list yet. */
 export function useChat(chatId: string) {
   const info = useQuery(query('chats.get', { id: chatId })).data?.chat
@@ -20,6 +23,7 @@ export function useChat(chatId: string) {
     queryKey: waitingKey(chatId),
     queryFn: ({ client, signal }) => readWaiting(chatId, client.getQueryData(waitingKey(chatId)), signal),
   })
+  const { data: newest } = useQuery(query('executions.list', { chatId, limit: RECENT_RUNS }))
   const { live, status, connected, gone } = useFollowedChat(chatId)
   const { outgoing, add, again, end, drop } = useOutgoing(chatId)
 
@@ -38,6 +42,12 @@ export function useChat(chatId: string) {
     }
   }, [outgoing, live, end])
 
+  /** The warnings of ended runs, which their messages do not have. */
+  const warnings = useMemo(
+    () => new Map(newest?.executions.map((run) => [run.id, run.warnings.map(({ text }) => text)])),
+    [newest],
+  )
+
   const unlisted = unlistedMessages(outgoing, waiting, messages ?? [], live)
   const running = [...live.values()].filter((run) => run.status === 'running')
   const isAsked = ({ executionId }: { executionId: string }) =>
@@ -51,6 +61,7 @@ export function useChat(chatId: string) {
     status: status ?? info?.status ?? 'standby',
     history,
     messages,
+    warnings,
     connected,
     gone,
     live,

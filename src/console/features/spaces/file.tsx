@@ -41,7 +41,7 @@ export function OpenFile({ spaceId, mayChange, path, onDeleted }: FileProps) {
       <Loaded query={file}>
         {(content) =>
           content.encoding === 'base64' ? (
-            <p className="text-soft">{t.binary}</p>
+            <Picture key={content.content} path={path} content={content.content} />
           ) : (
             <TextFile spaceId={spaceId} mayChange={mayChange} path={path} content={content} />
           )
@@ -57,6 +57,31 @@ export function OpenFile({ spaceId, mayChange, path, onDeleted }: FileProps) {
         />
       )}
     </section>
+  )
+}
+
+/** The types of pictures that browsers show, by the ends of the names of their files. */
+const PICTURES: Readonly<Record<string, string>> = {
+  png: 'image/png',
+  jpg: 'image/jpeg',
+  jpeg: 'image/jpeg',
+  gif: 'image/gif',
+  webp: 'image/webp',
+  avif: 'image/avif',
+}
+
+/** A picture, such as a chart that an agent has drawn. A file that is none can be downloaded only. */
+function Picture({ path, content }: { path: string; content: string }) {
+  const [isBroken, setIsBroken] = useState(false)
+  const type = PICTURES[/\.(\w+)$/.exec(path)?.[1]?.toLowerCase() ?? '']
+  if (!type || isBroken) return <p className="text-soft">{t.binary}</p>
+  return (
+    <img
+      src={`data:${type};base64,${content}`}
+      alt={path}
+      className="max-h-[70vh] max-w-full rounded-lg border border-line"
+      onError={() => setIsBroken(true)}
+    />
   )
 }
 

@@ -28,7 +28,7 @@ export function Files({ spaceId, mayChange, path, onOpen }: Props) {
   const [isNew, setIsNew] = useState(false)
   const [isOver, setIsOver] = useState(false)
   const picker = useRef<HTMLInputElement>(null)
-  const list = useInfiniteQuery({ ...pages('files.list', { id: spaceId }, 1_000), ...everyMs(15_000) })
+  const list = useInfiniteQuery({ ...pages('files.list', { id: spaceId }, 200), ...everyMs(15_000) })
   const {
     filter: { search = '' },
     field,

@@ -43,7 +43,9 @@ export function Spaces() {
               </p>
             </div>
             {space.visibility === 'private' && <Badge>{texts.visibilityNames.private}</Badge>}
-            <span className="text-soft">{t.fileCount(space.fileCount ?? 0)}</span>
+            <span className="text-soft">
+              {t.chatCount(space.chatCount)} · {t.fileCount(space.fileCount)}
+            </span>
           </li>
         ))
       }
