@@ -165,6 +165,10 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     const { chatId } = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, asked)).body
     await page.goto(`/app/chats/${chatId}`)
     await page.locator('[data-turn=user]').filter({ hasText: 'Hello from me' }).getByText('grace').waitFor()
+    await page
+      .getByRole('complementary')
+      .getByRole('link', { name: /Hello from me.*Shared · grace/ })
+      .waitFor()
     expect(complaints).toEqual([])
     await leave(page)
   })

@@ -130,8 +130,8 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     await leave(page)
   })
 
-  it('use the clock of the server if that of the browser is wrong, and name other time zones', async () => {
-    const { page } = await visit(browser, owner, '/app', { timezoneId: 'Pacific/Apia' })
+  it('use the clock of the server if that of the browser is wrong, and name units and time zones', async () => {
+    const { page } = await visit(browser, owner, '/app', { timezoneId: 'Pacific/Apia', locale: 'de-DE' })
     await page.clock.setFixedTime(Date.now() + 25 * 3_600_000)
     await execute('Just now')
     await page.goto('/app/runs')
@@ -139,6 +139,10 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     const row = page.getByRole('row').filter({ hasText: 'Just now' })
     await row.waitFor()
     expect(await row.locator('time').textContent()).not.toMatch(/[hd]/)
+    await page
+      .getByText(/^vor \d+ Sek\.$/)
+      .first()
+      .waitFor()
     const schedule = { type: 'cron', value: '0 8 * * *', timezone: 'Europe/Berlin' }
     const mission = { title: 'Daily', goal: 'Sum up', agentId, schedule }
     const { id } = (await request(server, 'POST', '/api/v1/missions', { body: mission })).body
@@ -166,6 +170,8 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     await facts.getByRole('link', { name: 'Tide table' }).click()
     await page.getByRole('listitem').getByText(error).waitFor()
     await page.getByRole('link', { name: 'Keyless' }).waitFor()
+    await page.getByRole('link', { name: 'Runs', exact: true }).click()
+    await page.getByRole('row').filter({ hasText: 'Keyless' }).getByText('You', { exact: true }).waitFor()
     await page.getByRole('link', { name: 'Missions' }).click()
     await page.getByRole('listitem').getByText(error).waitFor()
     await page.getByLabel('State').selectOption('Paused')

@@ -2,12 +2,15 @@ import { now } from './clock.ts'
 
 // Formats numbers, times and sizes in the person's language.
 
-const relative = new Intl.RelativeTimeFormat(undefined, { numeric: 'auto', style: 'narrow' })
+// The narrow style writes minutes as meters in some languages.
+const relative = new Intl.RelativeTimeFormat(undefined, { numeric: 'auto', style: 'short' })
 const day = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric' })
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' })
+const dateOfUtc = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeZone: 'UTC' })
 const dayOfUtc = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric', timeZone: 'UTC' })
 const compact = new Intl.NumberFormat(undefined, { notation: 'compact', maximumFractionDigits: 1 })
 const whole = new Intl.NumberFormat()
+const tenths = new Intl.NumberFormat(undefined, { minimumFractionDigits: 1, maximumFractionDigits: 1 })
 
 /** Formats the age of a moment, or its day. */
 export function ago(iso: string): string {
@@ -48,13 +51,16 @@ export function ownTimeZone(): string {
 /** Formats a day of UTC, such as a period of the usage report. */
 export const utcDay = (at: number): string => dayOfUtc.format(at)
 
+/** Formats a date of UTC (`2026-12-31`), with its year. */
+export const utcDate = (date: string): string => dateOfUtc.format(new Date(date))
+
 export const count = (value: number): string => whole.format(value)
 export const short = (value: number): string => (value < 10_000 ? whole.format(value) : compact.format(value))
 
 /** Formats a duration (ms). */
 export function duration(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)} ms`
-  if (ms < 60_000) return `${(ms / 1_000).toFixed(1)} s`
+  if (ms < 60_000) return `${tenths.format(ms / 1_000)} s`
   const minutes = Math.floor(ms / 60_000)
   if (minutes < 60) return `${minutes} min ${Math.floor((ms % 60_000) / 1_000)} s`
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`
@@ -63,8 +69,8 @@ export function duration(ms: number): string {
 /** Formats a size (bytes). */
 export function size(bytes: number): string {
   if (bytes < 1_024) return `${bytes} B`
-  if (bytes < 1_048_576) return `${(bytes / 1_024).toFixed(1)} KB`
-  return `${(bytes / 1_048_576).toFixed(1)} MB`
+  if (bytes < 1_048_576) return `${tenths.format(bytes / 1_024)} KB`
+  return `${tenths.format(bytes / 1_048_576)} MB`
 }
 
 /** Signs that change the order of the letters around them, and so may hide what a person approves. */

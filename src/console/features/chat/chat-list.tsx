@@ -12,6 +12,7 @@ import { Ago } from '../../components/time.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { everyMs, pages, query } from '../../queries.ts'
 import { texts } from '../../texts.ts'
+import { useAuthors } from './authors.ts'
 
 const t = texts.chat
 
@@ -54,6 +55,8 @@ export function ChatList({ current, isWholePage }: { current?: string; isWholePa
     ...everyMs(15_000),
   })
   const missions = useQuery({ ...query('chats.list', { mission: true, limit: 1 }), staleTime: 60_000 })
+  const listed = list === 'chats' ? (chats.data?.pages.flatMap((page) => page.chats) ?? []) : []
+  const authorOf = useAuthors(listed.map(({ ownerId: userId }) => ({ userId })))
   const box = useRef<HTMLElement>(null)
   useScrollPlace(box, CHATS)
   return (
@@ -99,7 +102,13 @@ export function ChatList({ current, isWholePage }: { current?: string; isWholePa
             return (
               <ul>
                 {rows.map((chat) => (
-                  <Row key={chat.id} chat={chat} search={{ list, ...filter }} isCurrent={chat.id === current} />
+                  <Row
+                    key={chat.id}
+                    chat={chat}
+                    owner={list === 'chats' ? authorOf({ userId: chat.ownerId }) : null}
+                    search={{ list, ...filter }}
+                    isCurrent={chat.id === current}
+                  />
                 ))}
               </ul>
             )
@@ -111,9 +120,10 @@ export function ChatList({ current, isWholePage }: { current?: string; isWholePa
   )
 }
 
-type RowProps = { chat: Chat; search: { list: List; search?: string }; isCurrent: boolean }
+/** `owner`: the name of the person who has opened it, if that is another one. */
+type RowProps = { chat: Chat; owner: string | null; search: { list: List; search?: string }; isCurrent: boolean }
 
-function Row({ chat, search, isCurrent }: RowProps) {
+function Row({ chat, owner, search, isCurrent }: RowProps) {
   const dot = DOTS[chat.status]
   // The chat of a mission has its title until a person renames it.
   const mission = chat.missionTitle === chat.title ? null : chat.missionTitle
@@ -137,7 +147,15 @@ function Row({ chat, search, isCurrent }: RowProps) {
           </span>
         </span>
         <span className="flex gap-2 text-soft text-xs">
-          <bdi className="min-w-0 flex-1 truncate">{mission ?? chat.agentName ?? ''}</bdi>
+          <span className="min-w-0 flex-1 truncate">
+            <bdi>{mission ?? chat.agentName ?? ''}</bdi>
+            {owner !== null && (
+              <>
+                {' · '}
+                <bdi>{owner}</bdi>
+              </>
+            )}
+          </span>
           <Ago at={chat.updatedAt} />
         </span>
       </Link>

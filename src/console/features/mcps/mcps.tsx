@@ -15,7 +15,8 @@ import { pages, query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useMayChange } from '../../session.ts'
 import { mcps as t } from '../../texts/mcps.ts'
 import { texts } from '../../texts.ts'
-import { Connection, type Outcome, returnToRun } from './connection.tsx'
+import { returnToRun } from './connect.tsx'
+import { Connection, type Outcome } from './connection.tsx'
 import { DeleteMcp, type Mcp, McpForm } from './mcp-form.tsx'
 
 type Mode = Mcp['permissions'][number]['mode']
@@ -87,7 +88,13 @@ function Opened({ id, outcome, onClose }: { id: string; outcome: Outcome | undef
           return (
             <>
               {isOperators && <p className="mb-3 text-soft">{found.isActive ? t.operatorHelp : t.operatorGone}</p>}
-              {!mayWrite && !isOperators && <p className="mb-3 text-soft">{texts.readOnly}</p>}
+              {!mayWrite && !isOperators && (
+                <div className="mb-4" dir="auto">
+                  <p className="mb-3 text-soft">{texts.readOnly}</p>
+                  {found.description && <p>{found.description}</p>}
+                  <p className="break-all font-mono text-xs">{found.url}</p>
+                </div>
+              )}
               {found.auth === 'oauth' && <Connection mcp={found} outcome={outcome} />}
               <Tools key={found.url} mcp={found} mayWrite={mayWrite} />
               {mayWrite && !isOperators && <McpForm key={found.id} mcp={found} onClose={onClose} />}
@@ -104,7 +111,7 @@ function Opened({ id, outcome, onClose }: { id: string; outcome: Outcome | undef
 function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
   const [isAsked, setIsAsked] = useState(false)
   const tools = useQuery({ ...query('mcps.tools', { id: mcp.id }), enabled: isAsked, retry: false, staleTime: 60_000 })
-  const error = toFailure(tools.error).status === 409 ? new Error(texts.connection.first) : tools.error
+  const error = toFailure(tools.error).status === 409 ? new Error(t.connection.first) : tools.error
   const cache = useQueryClient()
   useEffect(() => {
     // A server that refuses the person's tokens ends the connection.

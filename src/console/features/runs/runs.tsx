@@ -17,7 +17,7 @@ import { pages, query, WATCHED } from '../../queries.ts'
 import { runs as t } from '../../texts/runs.ts'
 import { texts } from '../../texts.ts'
 import { AgentPicker } from '../agents/agent-picker.tsx'
-import { useAgentNames } from '../agents/names.ts'
+import { useAgentNames, usePeopleNames } from '../agents/names.ts'
 import { withNewest } from './newest.ts'
 
 type Row = Output<'executions.list'>['executions'][number]
@@ -28,7 +28,7 @@ type Span = keyof typeof SPANS
 
 const ROW_HEIGHT = 44
 const COLUMNS =
-  'grid grid-cols-[minmax(0,5.75rem)_minmax(25%,1fr)_minmax(0,4.75rem)] items-center gap-2 px-4 sm:grid-cols-[minmax(0,8.5rem)_minmax(25%,1fr)_minmax(0,5rem)] sm:gap-3 sm:px-6 lg:grid-cols-[8.5rem_minmax(0,1fr)_minmax(0,2fr)_5rem_5rem_6rem]'
+  'grid grid-cols-[minmax(0,5.75rem)_minmax(25%,1fr)_minmax(0,5.25rem)] items-center gap-2 px-4 sm:grid-cols-[minmax(0,8.5rem)_minmax(25%,1fr)_minmax(0,5.5rem)] sm:gap-3 sm:px-6 lg:grid-cols-[8.5rem_minmax(0,1fr)_minmax(0,2fr)_5rem_5rem_6rem] xl:grid-cols-[8.5rem_minmax(0,1fr)_minmax(0,2fr)_8rem_5rem_5rem_6rem]'
 
 /** All runs that the person may see, newest first. The filters are in the URL. */
 export function Runs() {
@@ -135,6 +135,7 @@ function Table({ rows, isOutdated, more }: TableProps) {
   useScrollPlace(box)
   const items = virtual.getVirtualItems()
   const nameOf = useAgentNames(items.flatMap(({ index }) => rows[index]?.agentId ?? []))
+  const personOf = usePeopleNames(items.flatMap(({ index }) => rows[index]?.userId ?? []))
   const last = items.at(-1)?.index ?? 0
   useEffect(() => {
     if (last >= rows.length - 60) more()
@@ -153,6 +154,9 @@ function Table({ rows, isOutdated, more }: TableProps) {
             {t.agent}
           </span>
           <span role="columnheader">{t.message}</span>
+          <span role="columnheader" className="hidden xl:block">
+            {t.startedBy}
+          </span>
           <span role="columnheader" className="hidden text-right lg:block">
             {t.tokens}
           </span>
@@ -205,6 +209,9 @@ function Table({ rows, isOutdated, more }: TableProps) {
                     </span>
                   )}
                 </span>
+                <bdi role="cell" className="hidden truncate text-soft xl:block">
+                  {personOf(row.userId)}
+                </bdi>
                 <span role="cell" className="hidden text-right tabular-nums lg:block">
                   {short(row.usage.input_tokens + row.usage.output_tokens)}
                 </span>

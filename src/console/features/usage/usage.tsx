@@ -6,7 +6,7 @@ import type { Output } from '../../api.ts'
 import { Button } from '../../components/button.tsx'
 import { Empty, Loaded, Page, Section } from '../../components/page.tsx'
 import { now } from '../../lib/clock.ts'
-import { count, short } from '../../lib/format.ts'
+import { count, short, utcDate } from '../../lib/format.ts'
 import { periodsBetween, toDate } from '../../lib/periods.ts'
 import { query } from '../../queries.ts'
 import { useSession } from '../../session.ts'
@@ -269,7 +269,7 @@ function OverTime({ entries, dates }: { entries: readonly Entry[]; dates: readon
       <Table
         title={t.overTime}
         head={t.date}
-        rows={entries.toReversed().map((entry) => ({ key: entry.date, name: entry.date, ...entry }))}
+        rows={entries.toReversed().map((entry) => ({ key: entry.date, name: utcDate(entry.date), ...entry }))}
       />
     </Section>
   )
