@@ -14,7 +14,10 @@ const LAYERS: readonly (readonly [name: string, pattern: RegExp])[] = [
     'resource service',
     /^src\/(?!(graphql|http|protocols|admin|sdk)\/)\w+\/(?!schema|router|graphql)|^src\/(bootstrap|installation)\.ts/,
   ],
-  ['procedure and type builders', /^src\/(trpc|subscriptions)\.ts|^src\/graphql\/(?!schema|server|requests)/],
+  [
+    'procedure and type builders',
+    /^src\/(trpc|trpc-errors|subscriptions)\.ts|^src\/graphql\/(?!schema|server|requests)/,
+  ],
   ['resource router and graphql', /^src\/\w+\/(router|graphql(-\w+)?)\.ts/],
   ['all routers', /^src\/router\.ts/],
   ['graphql schema', /^src\/graphql\/schema\.ts/],

@@ -1,4 +1,4 @@
-import { initTRPC, type TRPC_ERROR_CODE_KEY, TRPCError } from '@trpc/server'
+import { initTRPC } from '@trpc/server'
 import type { OpenApiMeta } from 'trpc-to-openapi'
 import { z } from 'zod'
 import { type Actor, requireScope } from './auth/actor.ts'
@@ -8,23 +8,13 @@ import { actorIn, type Identity, type IdTokenUser } from './auth/identity.ts'
 import { covers, type Scope } from './auth/scopes.ts'
 import type { Client } from './auth/sessions.ts'
 import type { Deps } from './deps.ts'
-import {
-  AppError,
-  badRequest,
-  bodyTooLarge,
-  forbidden,
-  invalidJson,
-  lacksScopes,
-  toAppError,
-  toBody,
-  unavailable,
-  unsupportedType,
-} from './errors.ts'
+import { forbidden, lacksScopes, toBody, unavailable } from './errors.ts'
 import type { ExecutionRow } from './executions/engine/events/events.ts'
 import type { IdempotencyKey, Precondition } from './idempotency.ts'
 import { checkInput } from './lib/fields.ts'
 import { describeIssue } from './lib/input-issues.ts'
 import { find as findSpace } from './spaces/service.ts'
+import { fromTRPCError, requestIds, toTRPCError } from './trpc-errors.ts'
 import type { ErrorShape } from './wire.ts'
 
 z.config({ customError: describeIssue })
@@ -115,66 +105,6 @@ const t = initTRPC
       return { code: shape.code, message: body.message, data }
     },
   })
-
-/** For errors that tRPC creates before the context. */
-export const requestIds = new WeakMap<TRPCError, string>()
-
-const CODES: Record<number, TRPC_ERROR_CODE_KEY> = {
-  400: 'BAD_REQUEST',
-  401: 'UNAUTHORIZED',
-  403: 'FORBIDDEN',
-  404: 'NOT_FOUND',
-  405: 'METHOD_NOT_SUPPORTED',
-  409: 'CONFLICT',
-  410: 'NOT_FOUND',
-  412: 'PRECONDITION_FAILED',
-  413: 'PAYLOAD_TOO_LARGE',
-  415: 'UNSUPPORTED_MEDIA_TYPE',
-  422: 'UNPROCESSABLE_CONTENT',
-  429: 'TOO_MANY_REQUESTS',
-  502: 'BAD_GATEWAY',
-  503: 'SERVICE_UNAVAILABLE',
-}
-
-/** Wraps an error for tRPC with the original as its cause, where {@link toAppError} finds it. */
-export const toTRPCError = (error: AppError): TRPCError =>
-  new TRPCError({ code: CODES[error.status] ?? 'INTERNAL_SERVER_ERROR', message: error.message, cause: error })
-
-/**
- * Returns the public form of an error from tRPC or trpc-to-openapi: the service's own, or theirs for unreadable or
- * unknown input. Output that does not fit its schema is a fault of the service. `input`: see {@link toAppError}.
- */
-export function fromTRPCError(error: unknown, input?: unknown): AppError {
-  if (error instanceof TRPCError && error.cause instanceof AppError) return error.cause
-  const isOutput = error instanceof TRPCError && error.message === 'Output validation failed'
-  const ours = toAppError(isOutput ? new Error(error.message, { cause: error.cause?.message }) : error, input)
-  if (ours.status !== 500 || !(error instanceof TRPCError)) return ours
-  // Input errors keep their messages; others are errors of the service.
-  const isSyntax = error.code === 'BAD_REQUEST' && error.cause instanceof SyntaxError
-  const code = isSyntax ? 'PARSE_ERROR' : error.code
-  const theirs = THEIRS[code]?.() ?? ours
-  return new AppError(theirs.status, theirs.message, {
-    cause: error,
-    code: theirs.code,
-    ...(theirs.detail !== undefined && { detail: theirs.detail }),
-  })
-}
-
-const THEIRS: { [Code in TRPC_ERROR_CODE_KEY]?: () => AppError } = {
-  PARSE_ERROR: () => invalidJson(),
-  BAD_REQUEST: () =>
-    badRequest('Malformed tRPC request', {
-      detail: 'Send the input as JSON: of a query in `?input=`, of a mutation in the body. The typed client does it.',
-    }),
-  NOT_FOUND: () =>
-    new AppError(404, 'Not found', {
-      detail: 'There is no such procedure. Names are like agents.list: the type of the client has all of them.',
-    }),
-  METHOD_NOT_SUPPORTED: () =>
-    new AppError(405, 'Method not allowed', { detail: 'Queries are GET, mutations are POST' }),
-  PAYLOAD_TOO_LARGE: () => bodyTooLarge(),
-  UNSUPPORTED_MEDIA_TYPE: () => unsupportedType(),
-}
 
 /**
  * The outermost middleware: all failures of input, policy or service leave as AppError. A call without an input has an
@@ -321,4 +251,5 @@ export const mcpTool = (name: string, inputs: string, options: Omit<McpTool, 'na
 export const STARTS_RUN: Meta = { startsRun: true } as Meta
 
 export const router = t.router
+
 export const createCallerFactory = t.createCallerFactory

@@ -9,8 +9,9 @@ import { newId } from '../lib/id.ts'
 import { findInvitation, type InvitationRow, isStillMeant } from '../organizations/invitations.ts'
 import { addMember } from '../organizations/service.ts'
 import type { Context } from '../trpc.ts'
+import { checkStrength } from './passwords.ts'
 import type { AcceptInvitation, InvitationOffer } from './schema.ts'
-import { checkStrength, current, formerSession, start } from './service.ts'
+import { current, formerSession, start } from './service.ts'
 
 type AcceptContext = Pick<Context, 'deps' | 'client' | 'cookie' | 'setCookie' | 'requestId'>
 

@@ -1,5 +1,6 @@
 import { personProcedure, publicProcedure, restMeta, router } from '../trpc.ts'
 import * as accept from './accept.ts'
+import * as passwords from './passwords.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -42,13 +43,13 @@ export const sessions = router({
     .meta(restMeta('POST', '/api/auth/link', 'Sign in by a link', { 401: 'The link is unknown, used or too old' }))
     .input(schema.UseLink)
     .output(schema.CurrentSessionResponse)
-    .mutation(({ ctx, input }) => service.useLink(ctx, input.code)),
+    .mutation(({ ctx, input }) => passwords.useLink(ctx, input.code)),
 
   forgotPassword: publicProcedure()
     .meta(restMeta('POST', '/api/auth/forgot', 'Ask for a link to a new password'))
     .input(schema.ForgotPassword)
     .output(schema.Done)
-    .mutation(({ ctx, input }) => service.forgotPassword(ctx, input)),
+    .mutation(({ ctx, input }) => passwords.forgotPassword(ctx, input)),
 
   readInvitation: publicProcedure()
     .meta(restMeta('POST', '/api/auth/invitation', 'Get an invitation', INVITATION))
@@ -66,5 +67,5 @@ export const sessions = router({
     .meta(restMeta('POST', '/api/auth/password', 'Set or change your password', { 429: FAILED[429] }))
     .input(schema.ChangePassword)
     .output(schema.PasswordChanged)
-    .mutation(({ ctx, input }) => service.changePassword(ctx, ctx.person, input)),
+    .mutation(({ ctx, input }) => passwords.changePassword(ctx, ctx.person, input)),
 })

@@ -1,8 +1,9 @@
 import { freeRowLock, Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { createAttempt } from './attempt.ts'
+import type { DeliveryRow } from './deliveries.ts'
 import type { PushBody } from './push.ts'
-import type { DeliveryRow, WebhookRow } from './service.ts'
+import type { WebhookRow } from './service.ts'
 
 /** Maximum number of attempts at a time to one webhook, of all servers. */
 const AT_ONCE = 4

@@ -7,6 +7,7 @@ import { objectFromZod } from '../graphql/outputs.ts'
 import { procedureExtensions } from '../graphql/procedures.ts'
 import { reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { USER, User } from '../organizations/graphql.ts'
+import { attemptsOf, deliveriesBy, eventIdOf, reachableDeliveries } from './deliveries.ts'
 import { webhooks } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -22,7 +23,7 @@ const UpdateInput = inputFromZod(
 )
 
 const WEBHOOK = rowsOf('Webhook', 'Webhook', service.reachable, { name: 'Webhook' })
-const DELIVERY = rowsOf('Delivery', 'WebhookDelivery', service.reachableDeliveries, { name: 'Delivery' })
+const DELIVERY = rowsOf('Delivery', 'WebhookDelivery', reachableDeliveries, { name: 'Delivery' })
 
 const extensions = { scopes: ['webhooks:read'] as const }
 
@@ -37,7 +38,7 @@ const Delivery = builder.prismaObject('WebhookDelivery', {
     event: t.exposeString('event'),
     eventId: t.id({
       select: { id: true, organizationId: true, event: true, position: true, sequence: true },
-      resolve: (row) => service.eventIdOf(row),
+      resolve: (row) => eventIdOf(row),
     }),
     subjectId: t.exposeID('subjectId'),
     status: t.expose('status', { type: Status }),
@@ -45,7 +46,7 @@ const Delivery = builder.prismaObject('WebhookDelivery', {
       type: [Attempt],
       extensions: { cost: 10 },
       select: { attempts: true },
-      resolve: (row) => service.attemptsOf(row),
+      resolve: (row) => attemptsOf(row),
     }),
     nextAttemptAt: t.expose('nextAttemptAt', { type: 'DateTime', nullable: true }),
     createdAt: t.expose('createdAt', { type: 'DateTime' }),
@@ -80,7 +81,7 @@ const Webhook = builder.prismaObject('Webhook', {
         extensions: { procedure: webhooks.deliveries },
         narrow: {
           args: schema.ListDeliveries.pick({ status: true, event: true }),
-          where: async ({ actor }, _ids, args) => service.deliveriesBy(actor, args as never),
+          where: async ({ actor }, _ids, args) => deliveriesBy(actor, args as never),
         },
       }),
     ),

@@ -2,6 +2,7 @@ import type { z } from 'zod'
 import type { Deps } from '../deps.ts'
 import { idempotent } from '../idempotency.ts'
 import { restMeta, router, tokenProcedure } from '../trpc.ts'
+import * as deliveries from './deliveries.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -64,23 +65,23 @@ export const webhooks = router({
     .meta(restMeta('POST', `${WEBHOOK}/test`, 'Send a test event to a webhook', DISABLED))
     .input(schema.WebhookId)
     .output(schema.DeliveryResponse)
-    .mutation(({ ctx, input }) => onWebhook(ctx, input, (deps) => service.test(ctx.actor, deps, input.id))),
+    .mutation(({ ctx, input }) => onWebhook(ctx, input, (deps) => deliveries.test(ctx.actor, deps, input.id))),
 
   deliveries: tokenProcedure('webhooks:read')
     .meta(restMeta('GET', DELIVERIES, 'List the deliveries of the last 30 days of a webhook'))
     .input(schema.ListDeliveries)
     .output(schema.DeliveriesResponse)
-    .query(({ ctx, input }) => service.deliveries(ctx.actor, ctx.deps, input)),
+    .query(({ ctx, input }) => deliveries.deliveries(ctx.actor, ctx.deps, input)),
 
   replayDelivery: tokenProcedure('webhooks:write')
     .meta(restMeta('POST', `${DELIVERIES}/{deliveryId}/replay`, 'Send an event to a webhook again', DISABLED))
     .input(schema.DeliveryId)
     .output(schema.DeliveryResponse)
-    .mutation(({ ctx, input }) => onWebhook(ctx, input, (deps) => service.replay(ctx.actor, deps, input))),
+    .mutation(({ ctx, input }) => onWebhook(ctx, input, (deps) => deliveries.replay(ctx.actor, deps, input))),
 
   replay: tokenProcedure('webhooks:write')
     .meta(restMeta('POST', `${WEBHOOK}/replay`, 'Send all failed events since a time again', DISABLED))
     .input(schema.ReplayDeliveries)
     .output(schema.DeliveriesReplayed)
-    .mutation(({ ctx, input }) => onWebhook(ctx, input, (deps) => service.replayAll(ctx.actor, deps, input))),
+    .mutation(({ ctx, input }) => onWebhook(ctx, input, (deps) => deliveries.replayAll(ctx.actor, deps, input))),
 })

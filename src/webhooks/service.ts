@@ -6,44 +6,24 @@ import { dataKeyOf } from '../crypto/data-key.ts'
 import { lockRows, type Prisma, rowLock, type Tx } from '../db/client.ts'
 import { endOfEvents, settlePresentEvents } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
-import { badRequest, conflict, notFound } from '../errors.ts'
+import { badRequest, notFound } from '../errors.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
-import { newId, newSortableId } from '../lib/id.ts'
+import { newId } from '../lib/id.ts'
 import { isPublicAddress } from '../lib/net/addresses.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
-import {
-  type CreateWebhook,
-  type DeliveryAttempt,
-  type DeliveryId,
-  type ListDeliveries,
-  type ListWebhooks,
-  MAX_WEBHOOKS,
-  type ReplayDeliveries,
-  type UpdateWebhook,
-  type Webhook,
-  type WebhookDelivery,
-} from './schema.ts'
+import { type CreateWebhook, type ListWebhooks, MAX_WEBHOOKS, type UpdateWebhook, type Webhook } from './schema.ts'
 import { newSecret, sealSecret, sealUrl } from './secrets.ts'
 
 export type WebhookRow = Prisma.WebhookGetPayload<object>
-export type DeliveryRow = Prisma.WebhookDeliveryGetPayload<object>
 
 /** How long the secret before a rotation signs too (ms). */
 const OVERLAP = 24 * 60 * 60 * 1000
-/** Type of the event that a test sends. */
-export const TEST_EVENT = 'webhook.test'
 
 /** Filters the webhooks of the caller's organization. Throws 403 unless the caller is an admin. */
 export function reachable(actor: Actor): Prisma.WebhookWhereInput {
   permit(actor, isAdmin(actor))
   // Push notifications of a run belong to its caller (push.ts).
   return { organizationId: actor.organizationId, executionId: null }
-}
-
-/** Filters the deliveries of the caller's organization. Throws 403 unless the caller is an admin. */
-export function reachableDeliveries(actor: Actor): Prisma.WebhookDeliveryWhereInput {
-  permit(actor, isAdmin(actor))
-  return { organizationId: actor.organizationId }
 }
 
 /** Returns the patterns of a webhook. */
@@ -65,27 +45,6 @@ const toWebhook = (row: WebhookRow): z.input<typeof Webhook> => ({
   updatedAt: row.updatedAt.toISOString(),
 })
 
-/** Returns the stored attempts of a delivery. */
-export const attemptsOf = ({ attempts }: { attempts: unknown }) => attempts as z.output<typeof DeliveryAttempt>[]
-
-/** Returns the id of the event of a delivery, as receivers get it. */
-export const eventIdOf = (
-  row: Pick<DeliveryRow, 'id' | 'organizationId' | 'event' | 'position' | 'sequence'>,
-): string =>
-  row.event === TEST_EVENT ? `evt-test-${row.id}` : `evt-${row.organizationId}-${row.position}-${row.sequence}`
-
-const toDelivery = (row: DeliveryRow): z.input<typeof WebhookDelivery> => ({
-  id: row.id,
-  webhookId: row.webhookId,
-  event: row.event,
-  eventId: eventIdOf(row),
-  subjectId: row.subjectId,
-  status: row.status,
-  attempts: attemptsOf(row),
-  nextAttemptAt: row.nextAttemptAt?.toISOString() ?? null,
-  createdAt: row.createdAt.toISOString(),
-})
-
 /** GET /webhooks, newest first. Throws 403 unless the caller is an admin, as all functions here. */
 export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListWebhooks>) {
   const { where: after, ...page } = pageQuery(input)
@@ -94,14 +53,15 @@ export async function list(actor: Actor, { db }: Deps, input: z.output<typeof Li
   return { webhooks: rows.map(toWebhook), nextCursor }
 }
 
-async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<WebhookRow> {
+/** Finds a webhook. Throws 404 for any other than the organization's, and 403 unless the caller is an admin. */
+export async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<WebhookRow> {
   const row = await db.webhook.findFirst({ where: { id, ...reachable(actor) } })
   if (!row) throw notFound('Webhook')
   return row
 }
 
 /** Finds a webhook, which stays until the transaction ends. */
-async function hold(tx: Tx, actor: Actor, { settings }: Deps, id: string): Promise<WebhookRow> {
+export async function hold(tx: Tx, actor: Actor, { settings }: Deps, id: string): Promise<WebhookRow> {
   await lockRows(tx, 'Webhook', [id], rowLock(settings))
   return find(actor, { db: tx }, id)
 }
@@ -256,98 +216,4 @@ export async function rotate(actor: Actor, deps: Deps, id: string) {
     return tx.webhook.update({ where: { id }, data })
   })
   return { webhook: toWebhook(written), secret }
-}
-
-const isDisabled = () => conflict('Webhook is disabled', { detail: 'Enable it first: PATCH it with enabled: true.' })
-
-/** POST /webhooks/{id}/test: sends an event without content. Throws 409 for a disabled webhook. */
-export async function test(actor: Actor, deps: Deps, id: string) {
-  const now = deps.clock.now()
-  const row = await deps.db.$transaction(async (tx) => {
-    if (!(await hold(tx, actor, deps, id)).enabled) throw isDisabled()
-    const created = await tx.webhookDelivery.create({
-      data: {
-        id: newSortableId(now),
-        organizationId: actor.organizationId,
-        webhookId: id,
-        position: 0,
-        sequence: 0,
-        event: TEST_EVENT,
-        subjectId: id,
-        status: 'pending',
-        nextAttemptAt: now,
-        createdAt: now,
-      },
-    })
-    await audit(tx, actor, 'webhook.test', id, now)
-    return created
-  })
-  deps.bus.publish('webhook', [actor.organizationId])
-  return { delivery: toDelivery(row) }
-}
-
-/** Returns the filter of a list of deliveries. */
-export const deliveriesBy = (
-  actor: Actor,
-  { status, event }: Pick<z.output<typeof ListDeliveries>, 'status' | 'event'>,
-): Prisma.WebhookDeliveryWhereInput => ({
-  ...reachableDeliveries(actor),
-  ...(status && { status }),
-  ...(event !== undefined && { event }),
-})
-
-/** GET /webhooks/{id}/deliveries, newest first. */
-export async function deliveries(actor: Actor, deps: Deps, input: z.output<typeof ListDeliveries>) {
-  await find(actor, deps, input.id)
-  const { where: after, ...page } = pageQuery(input)
-  const where = { AND: [{ webhookId: input.id }, deliveriesBy(actor, input), after ?? {}] }
-  const { rows, nextCursor } = toPage(await deps.db.webhookDelivery.findMany({ where, ...page }), input)
-  return { deliveries: rows.map(toDelivery), nextCursor }
-}
-
-async function findDelivery(actor: Actor, { db }: { db: Tx }, input: z.output<typeof DeliveryId>) {
-  const where = { id: input.deliveryId, webhookId: input.id, ...reachableDeliveries(actor) }
-  const row = await db.webhookDelivery.findFirst({ where })
-  if (!row) throw notFound('Delivery')
-  return row
-}
-
-/** Checks that a delivery can be sent again. Throws 404, and 409 for a disabled webhook. */
-async function checkReplay(actor: Actor, deps: Deps, id: string): Promise<void> {
-  if (!(await find(actor, deps, id)).enabled) throw isDisabled()
-}
-
-/** Starts the schedule of a delivery over. */
-const again = (now: Date) => ({ status: 'pending' as const, step: 0, nextAttemptAt: now })
-
-/** POST /webhooks/{id}/deliveries/{deliveryId}/replay: sends it again, with the same `webhook-id`. */
-export async function replay(actor: Actor, deps: Deps, input: z.output<typeof DeliveryId>) {
-  await checkReplay(actor, deps, input.id)
-  const found = await findDelivery(actor, deps, input)
-  const now = deps.clock.now()
-  const row = await deps.db.$transaction(async (tx) => {
-    // A delivery in progress stays as it is.
-    await tx.webhookDelivery.updateMany({ where: { id: found.id, status: { not: 'pending' } }, data: again(now) })
-    await audit(tx, actor, 'webhook.replay', input.id, now, { deliveryId: found.id })
-    return findDelivery(actor, { db: tx }, input)
-  })
-  deps.bus.publish('webhook', [actor.organizationId])
-  return { delivery: toDelivery(row) }
-}
-
-/** POST /webhooks/{id}/replay: sends all failed deliveries since a moment again. Pending ones stay as they are. */
-export async function replayAll(actor: Actor, deps: Deps, { id, since, status }: z.output<typeof ReplayDeliveries>) {
-  await checkReplay(actor, deps, id)
-  const now = deps.clock.now()
-  const count = await deps.db.$transaction(async (tx) => {
-    const where = { ...reachableDeliveries(actor), webhookId: id, status: status ?? 'failed' }
-    const { count } = await tx.webhookDelivery.updateMany({
-      where: { ...where, nextAttemptAt: null, createdAt: { gte: new Date(since) } },
-      data: again(now),
-    })
-    await audit(tx, actor, 'webhook.replay', id, now, { since, count })
-    return count
-  })
-  deps.bus.publish('webhook', [actor.organizationId])
-  return { count }
 }

@@ -9,7 +9,8 @@ import {
 import type { A2ARequestHandler } from '@a2a-js/sdk/server'
 import { type AppError, textOf, toAppError } from '../../errors.ts'
 import { report } from '../../http/log.ts'
-import { type Context, fromTRPCError } from '../../trpc.ts'
+import type { Context } from '../../trpc.ts'
+import { fromTRPCError } from '../../trpc-errors.ts'
 
 /** Converts every error of a handler. */
 export const guarded = (context: Context, handler: A2ARequestHandler): A2ARequestHandler => ({

@@ -3,7 +3,8 @@ import type { z } from 'zod'
 import type { Approval } from '../../approvals/schema.ts'
 import type { AppError } from '../../errors.ts'
 import { createCaller } from '../../router.ts'
-import { type Context, fromTRPCError } from '../../trpc.ts'
+import type { Context } from '../../trpc.ts'
+import { fromTRPCError } from '../../trpc-errors.ts'
 
 type Pending = z.input<typeof Approval>
 

@@ -1,7 +1,8 @@
 import { type McpServer, ResourceNotFoundError, ResourceTemplate } from '@modelcontextprotocol/server'
 import { decodePosition, encodePosition } from '../../lib/page.ts'
 import { createCaller } from '../../router.ts'
-import { type Context, fromTRPCError } from '../../trpc.ts'
+import type { Context } from '../../trpc.ts'
+import { fromTRPCError } from '../../trpc-errors.ts'
 
 // Files of spaces as resources (contract-2.md section 6.1).
 

@@ -2,7 +2,8 @@ import type { z } from 'zod'
 import { AppError, textOf, toAppError, toBody } from '../../errors.ts'
 import type { Executed } from '../../executions/schema.ts'
 import { report } from '../../http/log.ts'
-import { type Context, fromTRPCError } from '../../trpc.ts'
+import type { Context } from '../../trpc.ts'
+import { fromTRPCError } from '../../trpc-errors.ts'
 import type { Run } from '../shared/wait.ts'
 
 /** A result of a tool. */
