@@ -4,6 +4,7 @@ import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.t
 import { rerun } from './again.ts'
 import { startAny } from './assistant.ts'
 import { follow, logs } from './follow.ts'
+import { tree } from './run-tree.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -64,7 +65,7 @@ export const executions = router({
     .meta(restMeta('GET', '/api/v1/executions/{id}/tree', 'Get the whole tree of an execution'))
     .input(schema.ExecutionId)
     .output(schema.TreeResponse)
-    .query(({ ctx, input }) => service.tree(ctx.actor, ctx.deps, input.id)),
+    .query(({ ctx, input }) => tree(ctx.actor, ctx.deps, input.id)),
 
   logs: tokenProcedure('executions:read', 'agents:execute')
     .meta(restMeta('GET', '/api/v1/executions/{id}/logs', 'Get the events of an execution'))

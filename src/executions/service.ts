@@ -7,14 +7,11 @@ import { columnsAre, countOf } from '../db/counting.ts'
 import { whereWithoutIndex, withoutIndex } from '../db/without-index.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, lacksScopes, notFound } from '../errors.ts'
-import { parseExact } from '../lib/exact-json.ts'
 import { pageQuery, toPage } from '../lib/page.ts'
 import { inPrivateSpaces, ofMissionFor, ofPrivateMissions, visible as visibleSpace } from '../spaces/service.ts'
-import type { StopReason } from '../wire.ts'
 import type { ExecutionRow } from './engine/events/events.ts'
-import { belowRoot, MAX_DEPTH } from './engine/queue/tree.ts'
-import { warningsOf } from './engine/run/warnings.ts'
-import type { Execution, ExecutionNode, ListExecutions } from './schema.ts'
+import type { ListExecutions } from './schema.ts'
+import { type ListedRow, LONG_COLUMNS, NO_TEXTS, toExecution, toListed, toState } from './views.ts'
 
 /** Filters executions whose agent, space and mission the caller can see. */
 const isOpen = (actor: Actor): Prisma.ExecutionWhereInput => ({
@@ -40,75 +37,6 @@ export const reachable = (actor: Actor): Prisma.ExecutionWhereInput => ({
 })
 
 const listed = reachable
-
-const PREVIEW_COLUMNS = { message: true, result: true, resultObject: true } as const
-
-type ListedRow = Omit<ExecutionRow, keyof typeof PREVIEW_COLUMNS>
-
-const toListed = (actor: Actor, row: ListedRow): Omit<z.input<typeof Execution>, 'result' | 'resultObject'> => ({
-  id: row.id,
-  executionId: row.id,
-  agentId: row.agentId,
-  agentVersion: row.agentVersion,
-  organizationId: row.organizationId,
-  userId: row.userId,
-  tokenId: isAdmin(actor) || actor.userId === row.userId ? row.tokenId : null,
-  status: row.status,
-  ...(row.waitingFor && { waitingFor: row.waitingFor }),
-  message: row.preview,
-  mediaIds: row.mediaIds as string[],
-  files: row.files as string[],
-  ...(row.error !== null && { error: row.error }),
-  ...(row.errorCode !== null && { errorCode: row.errorCode }),
-  stopReason: row.stopReason as StopReason | null,
-  model: row.model,
-  modelsTried: row.modelsTried as string[],
-  usage: { input_tokens: row.inputTokens, output_tokens: row.outputTokens },
-  warnings: warningsOf(row),
-  usageEstimated: row.usageEstimated,
-  chatId: row.chatId,
-  sessionId: row.sessionId,
-  spaceId: row.spaceId,
-  ...(row.taskId && { taskId: row.taskId }),
-  ...(row.missionId && { missionId: row.missionId }),
-  ...(row.parentExecutionId && { parentExecutionId: row.parentExecutionId }),
-  depth: row.depth,
-  attempt: row.attempt,
-  ...(row.startedAt &&
-    row.completedAt && { executionTime: Math.max(0, row.completedAt.getTime() - row.startedAt.getTime()) }),
-  createdAt: row.createdAt.toISOString(),
-  ...(row.startedAt && { startedAt: row.startedAt.toISOString() }),
-  ...(row.completedAt && { completedAt: row.completedAt.toISOString() }),
-  updatedAt: row.updatedAt.toISOString(),
-})
-
-/**
- * Columns with texts of the caller, the model and the provider, which are hidden unless the run is {@link readable}.
- */
-const NO_TEXTS = {
-  message: '',
-  preview: '',
-  mediaIds: [],
-  files: [],
-  result: null,
-  resultObject: null,
-  error: null,
-  errorCode: null,
-  warnings: null,
-} satisfies Partial<ExecutionRow>
-
-/** Returns an execution without its texts: state, times and usage. */
-const toState = (actor: Actor, row: ExecutionRow) => ({
-  ...toExecution(actor, { ...row, ...NO_TEXTS }),
-  restricted: true as const,
-})
-
-const toExecution = (actor: Actor, row: ExecutionRow): z.input<typeof Execution> => ({
-  ...toListed(actor, row),
-  message: row.message,
-  ...(row.result !== null && { result: row.result }),
-  ...(row.resultObject !== null && { resultObject: parseExact(row.resultObject) }),
-})
 
 /** Returns the filters of `list` besides the status and the time. */
 const filtersOf = ({ agentId, spaceId, chatId, taskId, missionId }: z.output<typeof ListExecutions>) =>
@@ -181,7 +109,7 @@ export async function readableOf(actor: Actor, db: Tx, ids: readonly string[]): 
 }
 
 /** Returns the caller's own rows among {@link reachable} ones that are not readable. Other users' rows always are. */
-async function closedOf(actor: Actor, db: Db, rows: readonly { id: string; userId: string }[]) {
+export async function closedOf(actor: Actor, db: Db, rows: readonly { id: string; userId: string }[]) {
   const own = rows.flatMap(({ id, userId }) => (userId === actor.userId ? id : []))
   return new Set(own).difference(await readableOf(actor, db, own))
 }
@@ -197,7 +125,7 @@ export async function list(
   const { where: after, ...page } = pageQuery(input)
   const found = await db.execution.findMany({
     where: { AND: [where, after ?? {}] },
-    omit: PREVIEW_COLUMNS,
+    omit: LONG_COLUMNS,
     ...page,
   })
   const { rows, nextCursor } = toPage(found, input)
@@ -215,7 +143,7 @@ export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[
   const where = { AND: [{ id: { in: [...ids] } }, reachable(actor)] }
   const rows: readonly (ListedRow & Partial<ExecutionRow>)[] = isWhole
     ? await db.execution.findMany({ where })
-    : await db.execution.findMany({ where, omit: PREVIEW_COLUMNS })
+    : await db.execution.findMany({ where, omit: LONG_COLUMNS })
   const closed = await closedOf(actor, db, rows)
   return rows.map((row) => {
     const texts = {
@@ -270,7 +198,7 @@ export async function find(actor: Actor, { db }: Deps, id: string): Promise<Exec
 }
 
 /** Returns whether a token may see a run. Without `executions:read` it can see only its user's own runs. */
-const mayRead = (actor: Actor, { userId }: { userId: string }): boolean =>
+export const mayRead = (actor: Actor, { userId }: { userId: string }): boolean =>
   userId === actor.userId || covers(actor.scopes, 'executions:read')
 
 /** Throws 403 for a reachable run that the token does not cover. */
@@ -318,77 +246,4 @@ export async function withoutClosed<Answer extends Awaited<ReturnType<typeof can
   if ((await readableOf(actor, db, [id])).has(id)) return answer
   const { result: _, error: __, resultObject: ___, ...execution } = answer.execution
   return { ...answer, execution: { ...execution, message: '', mediaIds: [], files: [], restricted: true } }
-}
-
-/** Maximum size of the texts of a tree that are returned whole (bytes). */
-const MAX_TREE_TEXT = 1024 * 1024
-
-/**
- * GET /executions/{id}/tree: returns the tree from the root down, as far as the caller may see it. Begins below an
- * unreachable ancestor. If the texts are too large for a response, only the execution itself is whole and the others
- * are as in a list. In old trees, executions below the current depth limit are placed beside their parents, because a
- * thousand levels cannot be serialized.
- */
-export async function tree(actor: Actor, deps: Deps, id: string) {
-  const { row: found, isReadable } = await see(actor, deps, id)
-  const { text, usage } = await sumOf(deps.db, found)
-  const isLong = text > MAX_TREE_TEXT
-  const rows = await familyOf(actor, deps.db, found, { message: isLong, result: isLong })
-  const others = rows.filter((row) => row.id !== id)
-  const closed = await closedOf(actor, deps.db, others)
-  const showOne = (row: ExecutionRow) => {
-    if (row.id === id ? !isReadable : closed.has(row.id)) return toState(actor, row)
-    return isLong && row.id !== id ? toListed(actor, row) : toExecution(actor, row)
-  }
-  return { tree: toTree(rows.map(showOne), id), usage }
-}
-
-/** Sums the usage of all runs of a tree, visible or not, and the size of their texts (bytes). */
-async function sumOf(db: Db, { organizationId, rootExecutionId }: ExecutionRow) {
-  const [sum] = await db.$queryRaw<{ input: unknown; output: unknown; text: unknown }[]>(Prisma.sql`
-    SELECT sum("inputTokens") AS "input", sum("outputTokens") AS "output",
-      sum(octet_length("message") + coalesce(octet_length("result"), 0)) AS "text"
-    FROM (
-      SELECT * FROM "Execution" WHERE "id" = ${rootExecutionId}
-      UNION ALL SELECT * FROM "Execution"
-        WHERE "organizationId" = ${organizationId} AND "rootExecutionId" = ${rootExecutionId}
-          AND "parentExecutionId" IS NOT NULL) AS family`)
-  const usage = { input_tokens: Number(sum?.input), output_tokens: Number(sum?.output) }
-  return { text: Number(sum?.text), usage }
-}
-
-type Omitted = { message: boolean; result: boolean }
-
-/** Finds the runs of a tree that the caller may read, parents first. `found` is one of them, already loaded. */
-async function familyOf(actor: Actor, db: Db, found: ExecutionRow, omit: Omitted): Promise<ExecutionRow[]> {
-  const { id, rootExecutionId } = found
-  const [top, descendants] = await Promise.all([
-    id === rootExecutionId
-      ? found
-      : db.execution.findFirst({ where: { AND: [{ id: rootExecutionId }, reachable(actor)] }, omit }),
-    db.execution.findMany({
-      where: { AND: [belowRoot(found), reachable(actor)] },
-      omit,
-      orderBy: [{ depth: 'asc' }, { createdAt: 'asc' }, { id: 'asc' }],
-    }),
-  ])
-  const rows = [top ?? [], descendants].flat().filter((row) => mayRead(actor, row))
-  return rows.map((row) => (row.id === id ? found : row))
-}
-
-/** Returns the highest visible ancestor of an execution with all of its descendants. */
-function toTree(visible: readonly Omit<ExecutionNode, 'children'>[], id: string): ExecutionNode {
-  const nodes = new Map(visible.map((execution) => [execution.id, { ...execution, children: [] } as ExecutionNode]))
-  const parentOf = (node: ExecutionNode) => nodes.get(node.parentExecutionId ?? '')
-  const places = new Map<ExecutionNode, ExecutionNode>()
-  for (const node of nodes.values()) {
-    const parent = parentOf(node)
-    if (!parent) continue
-    const place = (node.depth > MAX_DEPTH && places.get(parent)) || parent
-    place.children.push(node)
-    places.set(node, place)
-  }
-  let root = nodes.get(id)!
-  for (let parent = parentOf(root); parent; parent = parentOf(root)) root = parent
-  return root
 }

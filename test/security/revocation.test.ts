@@ -6,7 +6,11 @@ import { CreateMission } from '../../src/missions/schema.ts'
 import { create as createMission, update as updateMission } from '../../src/missions/service.ts'
 import { create as createInvitation } from '../../src/organizations/invitations.ts'
 import { createKey as createServiceKey } from '../../src/organizations/service-accounts.ts'
-import { create as createWebhook, rotate as rotateWebhook, update as updateWebhook } from '../../src/webhooks/service.ts'
+import {
+  create as createWebhook,
+  rotate as rotateWebhook,
+  update as updateWebhook,
+} from '../../src/webhooks/service.ts'
 import { expectError } from '../support/api.ts'
 import { movableClock } from '../support/clock.ts'
 import { startModelServer } from '../support/model-server.ts'
