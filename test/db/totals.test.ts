@@ -515,23 +515,45 @@ it.runIf(onPostgres)('a mission that is resumed and hidden at once locks its run
   await expectTotals()
 })
 
-it.runIf(onPostgres).each([
-  ['pause', { status: 'paused' }],
-  ['hide', { visibility: 'private' }],
-] as const)('a statement that %ss many missions changes each total once', async (_, data) => {
-  await startWith('space', 'agent', 'mission', 'mission', 'mission', 'chat', 'chat', 'chat')
-  const changes = await db.$transaction(async (tx) => {
-    // The session also counts transactions before this one.
+/**
+ * Returns how often a change writes to `ChatCount` and `Total`, also at the end of the transaction. The session counts
+ * earlier transactions, too.
+ */
+const writesOf = (change: (tx: Tx) => Promise<unknown>) =>
+  db.$transaction(async (tx) => {
     const countWrites = () => tx.$queryRaw<{ chats: number; totals: number }[]>`
       SELECT sum("writes") FILTER (WHERE relname = 'ChatCount')::int AS "chats",
         sum("writes") FILTER (WHERE relname = 'Total')::int AS "totals"
       FROM (SELECT relname, n_tup_ins + n_tup_upd AS "writes" FROM pg_stat_xact_user_tables) AS tables`
     const [before] = await countWrites()
-    await tx.mission.updateMany({ data })
+    await change(tx)
+    await tx.$executeRaw`SET CONSTRAINTS ALL IMMEDIATE`
     const [after] = await countWrites()
     return { chats: after!.chats - before!.chats, totals: after!.totals - before!.totals }
   })
+
+it.runIf(onPostgres).each([
+  ['pause', { status: 'paused' }],
+  ['hide', { visibility: 'private' }],
+] as const)('a statement that %ss many missions changes each total once', async (_, data) => {
+  await startWith('space', 'agent', 'mission', 'mission', 'mission', 'chat', 'chat', 'chat')
+  const changes = await writesOf((tx) => tx.mission.updateMany({ data }))
   expect(changes).toEqual({ chats: 'status' in data ? 0 : 2, totals: 4 })
+  await expectTotals()
+})
+
+it.runIf(onPostgres).each([
+  ['agent', 'userId'],
+  ['skill', 'ownerId'],
+  ['space', 'ownerId'],
+] as const)('a statement that gives many %ss to another user changes each total once', async (model, owner) => {
+  await startWith()
+  const hidden: Values = { ...SHARED, visibility: 'private' }
+  for (const user of ['ann', 'ann', 'ben'] as const)
+    await take(db, { model, step: 'create', values: { ...hidden, user }, column: 0, all: true })
+  const where = { organizationId: 'acme', [owner]: 'ann' }
+  const changes = await writesOf((tx) => of(tx, model).updateMany({ where, data: { [owner]: 'ben' } }))
+  expect(changes).toEqual({ chats: 0, totals: 2 })
   await expectTotals()
 })
 
