@@ -1,5 +1,6 @@
 import type { AsyncLocalStorage } from 'node:async_hooks'
 import { DriverAdapterError, type Transaction as PrismaTransaction } from '@prisma/driver-adapter-utils'
+import { detailsOf, OVERDUE } from '../lib/database-errors.ts'
 import type { Runner, Transaction } from './fast-path/index.ts'
 
 /** Maximum wait for a transaction to start (the lock, or a connection), and maximum duration of one (ms). */
@@ -7,6 +8,14 @@ export const TRANSACTION = { maxWait: 10_000, timeout: 10_000 }
 
 /** Maximum wait for the answer to a statement (ms). */
 export const STATEMENT_TIMEOUT = TRANSACTION.timeout
+
+const CLOSED = 'TransactionAlreadyClosed'
+const overdue = () =>
+  new DriverAdapterError({
+    kind: CLOSED,
+    cause: `The transaction took longer than ${TRANSACTION.timeout} ms.`,
+    originalCode: OVERDUE,
+  })
 
 /** Detects a vanished peer of a PostgreSQL connection within 20 s, regardless of how long an answer takes. */
 export const KEEP_ALIVE = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 }
@@ -31,7 +40,11 @@ export function bounded(
   runner: Runner,
   joined: AsyncLocalStorage<PrismaTransaction>,
 ): Transaction {
-  const timer = setTimeout(() => transaction.rollback().catch(() => {}), TRANSACTION.timeout)
+  let isOverdue = false
+  const timer = setTimeout(() => {
+    isOverdue = true
+    transaction.rollback().catch(() => {})
+  }, TRANSACTION.timeout)
   const ending = (end: () => Promise<void>) => () => {
     clearTimeout(timer)
     return end()
@@ -42,5 +55,6 @@ export function bounded(
     adopt: (start) => joined.run(theirs, start),
     commit: ending(transaction.commit),
     rollback: ending(transaction.rollback),
+    explain: (error) => (isOverdue && detailsOf(error).kind === CLOSED ? overdue() : error),
   }
 }

@@ -3,6 +3,9 @@ import { CERTIFICATE } from './net/certificate.ts'
 /** Prisma's error codes: refused, unreachable, timed out, closed, no connection or transaction available, deadlock. */
 const CODES = new Set(['P1000', 'P1001', 'P1002', 'P1008', 'P1010', 'P1017', 'P2024', 'P2028', 'P2034', 'P2037'])
 
+/** Our own code for a transaction that exceeded its time limit. */
+export const OVERDUE = 'MUSTER_TRANSACTION_OVERDUE'
+
 /** Prisma's kind of a database that cannot be reached, which has no code. */
 export const NOT_REACHABLE = 'DatabaseNotReachable'
 

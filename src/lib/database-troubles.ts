@@ -1,4 +1,4 @@
-import { codeIn, NO_ACCESS, TIMED_OUT, TLS } from './database-errors.ts'
+import { codeIn, NO_ACCESS, OVERDUE, TIMED_OUT, TLS } from './database-errors.ts'
 
 /** A state of the database that its operator has to end. */
 export type Trouble = {
@@ -160,6 +160,15 @@ const TROUBLES: readonly (readonly [codes: RegExp, trouble: Trouble])[] = [
       detail:
         'PostgreSQL took too long for a statement and ended it. Repeat the request; the operator may have to raise ' +
         'statement_timeout, or to look for load and locks.',
+    },
+  ],
+  [
+    new RegExp(`^${OVERDUE}$`),
+    {
+      name: 'slow',
+      detail:
+        'The change took longer than 10 s, so it was undone. Repeat the request when the database has less to do; if it ' +
+        'changes very many rows, the database has to be faster.',
     },
   ],
   [/^57P0[23]$/, { name: 'starting', detail: 'PostgreSQL is starting or stopping. Repeat the request in a moment.' }],

@@ -19,6 +19,7 @@ import { postgresqlAdapter, postgresqlClient } from '../../src/db/postgresql/ada
 import { retryTransactions } from '../../src/db/postgresql/retry.ts'
 import { sqliteAdapter } from '../../src/db/sqlite/adapter.ts'
 import { isUnavailable, isUnexpectedCount, isUniqueViolation } from '../../src/lib/database-errors.ts'
+import { troubleIn } from '../../src/lib/database-troubles.ts'
 import { withByteBudget } from '../../src/lib/page.ts'
 import { runSql } from '../support/postgres.ts'
 import { onPostgres, type SharedDatabase, shareDatabase, times } from '../support/postgres-shared.ts'
@@ -747,7 +748,11 @@ describe('a transaction', () => {
     vi.useRealTimers()
     await waiting
     go.resolve()
-    expect(isUnavailable(await slow.catch((error: unknown) => error))).toBe(true)
+    const error = await slow.catch((error: unknown) => error)
+    expect([isUnavailable(error), troubleIn(error)?.detail]).toEqual([
+      true,
+      expect.stringContaining('longer than 10 s'),
+    ])
     expect(await db.media.count({ where: { id: { in: ['slow', 'waited'] } } })).toBe(1)
   })
 

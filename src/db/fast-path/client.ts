@@ -15,6 +15,8 @@ export type Transaction = {
   commit: () => Promise<void>
   /** Rolls back. Does nothing after the transaction has ended. */
   rollback: () => Promise<void>
+  /** Returns the error of a failed transaction, or its time limit if the error says only that it has ended. */
+  explain: (error: unknown) => unknown
 }
 
 /** Interface of a driver adapter for the fast path. */
@@ -58,7 +60,7 @@ export function createFastClient(
     } catch (error) {
       await theirs.end()
       await transaction.rollback()
-      throw error
+      throw transaction.explain(error)
     }
   }
   const access: Access = {
