@@ -1,8 +1,9 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
-import { audit } from '../auth/audit.ts'
+import { audit, auditEach } from '../auth/audit.ts'
 import { lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
+import { createEach } from '../db/each-row.ts'
 import { lockMissionCounts, totalOf } from '../db/totals.ts'
 import { whereWithoutIndex } from '../db/without-index.ts'
 import type { Deps } from '../deps.ts'
@@ -132,23 +133,23 @@ export async function find(actor: Actor, { db }: { db: Tx }, id: string): Promis
 
 /** Records a change: the version, its tags as rows and the audit event. */
 async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow): Promise<void> {
-  const { organizationId, id: agentId, version, visibility, updatedAt: createdAt } = row
-  await tx.agentVersion.create({
-    data: {
-      organizationId,
-      agentId,
-      version,
-      visibility,
-      userId: actor.userId,
-      createdAt,
-      agent: toAgent(row) as Prisma.InputJsonObject,
-    },
-  })
+  const { organizationId, id: agentId, version, updatedAt } = row
+  await tx.agentVersion.createMany({ data: toVersion(actor, row) })
   if (version > 1) await tx.agentTag.deleteMany({ where: { agentId } })
   const tags = strings(row.tags).map((tag) => ({ organizationId, agentId, tag }))
   if (tags.length) await tx.agentTag.createMany({ data: tags })
-  await audit(tx, actor, action, agentId, createdAt)
+  await audit(tx, actor, action, agentId, updatedAt)
 }
+
+const toVersion = (actor: Actor, row: AgentRow): Prisma.AgentVersionCreateManyInput => ({
+  organizationId: row.organizationId,
+  agentId: row.id,
+  version: row.version,
+  visibility: row.visibility,
+  userId: actor.userId,
+  createdAt: row.updatedAt,
+  agent: toAgent(row) as Prisma.InputJsonObject,
+})
 
 /**
  * Makes the caller the owner of a former member's agents, including archived ones, and records a change of each.
@@ -158,7 +159,12 @@ export async function recordTakeOver(tx: Tx, actor: Actor, from: string, now: Da
   const where = { organizationId: actor.organizationId, userId: from }
   const data = { userId: actor.userId, version: { increment: 1 }, updatedAt: now }
   const changed = await tx.agent.updateManyAndReturn({ where, data })
-  for (const row of changed) await recordChange(tx, actor, 'agent.take_over', row)
+  await createEach(
+    (data) => tx.agentVersion.createMany({ data }),
+    changed.map((row) => toVersion(actor, row)),
+  )
+  const ids = changed.map(({ id }) => id)
+  await auditEach(tx, actor, 'agent.take_over', ids, now)
   return changed.length
 }
 

@@ -1,4 +1,5 @@
 import type { Db, Tx } from '../db/client.ts'
+import { createEach } from '../db/each-row.ts'
 import { newSortableId } from '../lib/id.ts'
 import type { Actor } from './actor.ts'
 
@@ -22,20 +23,27 @@ export const requestOf = (context: { requestId: string; client: { address: strin
  * become public to the admins of the organization: never a secret, a prompt or a message.
  */
 export const audit = (tx: Tx, cause: AuditSource, action: string, target: string, at: Date, changes?: object) =>
-  tx.auditEvent.createMany({
-    data: {
-      id: newSortableId(at),
-      organizationId: cause.organizationId,
-      actor: cause.userId,
-      tokenId: cause.tokenId || null,
-      ip: cause.request?.address ?? null,
-      requestId: cause.request?.id ?? null,
-      changes: changes ? JSON.stringify(changes) : null,
-      action,
-      target,
-      at,
-    },
-  })
+  tx.auditEvent.createMany({ data: toEvent(cause, action, target, at, changes) })
+
+/** Writes an audit event for each of any number of targets, see {@link audit}. */
+export const auditEach = (tx: Tx, cause: AuditSource, action: string, targets: readonly string[], at: Date) =>
+  createEach(
+    (data) => tx.auditEvent.createMany({ data }),
+    targets.map((target) => toEvent(cause, action, target, at)),
+  )
+
+const toEvent = (cause: AuditSource, action: string, target: string, at: Date, changes?: object) => ({
+  id: newSortableId(at),
+  organizationId: cause.organizationId,
+  actor: cause.userId,
+  tokenId: cause.tokenId || null,
+  ip: cause.request?.address ?? null,
+  requestId: cause.request?.id ?? null,
+  changes: changes ? JSON.stringify(changes) : null,
+  action,
+  target,
+  at,
+})
 
 /** Finds the id of the request that caused an audit event. Undefined without a request, or if it cannot be read. */
 export async function findRequestId(

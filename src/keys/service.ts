@@ -1,14 +1,16 @@
 import type { KeyObject } from 'node:crypto'
 import type { z } from 'zod'
 import { type Actor, holdAccess } from '../auth/actor.ts'
-import { audit, operator } from '../auth/audit.ts'
+import { audit, auditEach, operator } from '../auth/audit.ts'
 import { covers, type Scope } from '../auth/scopes.ts'
 import { lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
+import { MAX_IN } from '../db/fast-path/index.ts'
 import { lockMissionCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { forbidden, notFound } from '../errors.ts'
 import { LIVE, markRuns } from '../executions/engine/queue/cancel-marks.ts'
 import { asDb } from '../idempotency.ts'
+import { chunk } from '../lib/chunk.ts'
 import { newId } from '../lib/id.ts'
 import { MAX_ROWS, pageQuery, toPage } from '../lib/page.ts'
 import { newToken, tokenDigest, tokenPreview } from '../lib/token.ts'
@@ -93,21 +95,30 @@ export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: 
     if (!(await tx.token.findFirst({ where: { id, ...reachable(actor) }, select: { id: true } }))) throw notFound('Key')
     // Lock order: keys, runs, mission counts, missions.
     const keys = await keysMadeWith(tx, deps.settings, { organizationId, id })
-    const theirs = { organizationId, tokenId: { in: [id, ...keys.all] } }
-    const marked = cascade ? await markRuns(tx, theirs, actor, now) : null
-    const active = { ...theirs, archivedAt: null, status: { not: 'completed' as const } }
-    const missions = await tx.mission.findMany({ where: active, select: { id: true } })
-    const runs = marked ?? (await tx.execution.findMany({ where: { ...theirs, ...LIVE }, select: { id: true } }))
-    const missionIds = missions.map((mission) => mission.id)
-    if (cascade) await pauseMissions(tx, deps, actor, { where: active, ids: missionIds, now })
-    if (cascade) await closeDoors(tx, actor, theirs.tokenId.in, now)
+    const made = [...chunk([id, ...keys.all], MAX_IN)].map((ids) => ({ organizationId, tokenId: { in: ids } }))
+    const select = { id: true }
+    const runs = await eachOf(made, (theirs) =>
+      cascade
+        ? markRuns(tx, theirs, actor, now)
+        : tx.execution.findMany({ where: { ...theirs, ...LIVE }, select, take: MAX_ROWS }),
+    )
+    const missions = await eachOf(made, (theirs) => {
+      const where = { ...theirs, archivedAt: null, status: { not: 'completed' as const } }
+      return cascade ? pauseMissions(tx, deps, where, now) : tx.mission.findMany({ where, select, take: MAX_ROWS })
+    })
+    if (cascade) {
+      await auditEach(tx, actor, 'mission.pause', missions, now)
+      await closeDoors(tx, actor, [id, ...keys.all], now)
+    }
     const { count } = await tx.token.updateMany({ where: { id, ...reachable(actor) }, data: { revokedAt: now } })
     if (!count) throw notFound('Key')
     const revoked = [id, ...(cascade ? keys.valid : [])]
-    await tx.token.updateMany({ where: { id: { in: revoked }, revokedAt: null }, data: { revokedAt: now } })
-    if (cascade) await tx.token.updateMany({ where: { id: theirs.tokenId }, data: { cascade } })
-    for (const key of revoked) await audit(tx, actor, 'key.revoke', key, now)
-    return { keys: keys.valid, missions: missionIds, runs: runs.map((run) => run.id) }
+    for (const ids of chunk(revoked, MAX_IN))
+      await tx.token.updateMany({ where: { id: { in: ids }, revokedAt: null }, data: { revokedAt: now } })
+    if (cascade)
+      for (const { tokenId } of made) await tx.token.updateMany({ where: { id: tokenId }, data: { cascade } })
+    await auditEach(tx, actor, 'key.revoke', revoked, now)
+    return { keys: keys.valid, missions, runs }
   })
   deps.bus.publish('token', cascade ? [id, ...derived.keys] : [id])
   if (cascade && derived.runs.length) deps.bus.publish('cancel', derived.runs)
@@ -115,18 +126,29 @@ export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: 
   return { message: 'Key revoked successfully', derived: first(derived) }
 }
 
-/** Pauses the missions of a revoked key: those of `where`, which are audited by their ids. */
+/** Returns the ids of the rows that `find` returns for each part of a list, in order. */
+async function eachOf<Part>(
+  parts: readonly Part[],
+  find: (part: Part) => Promise<{ id: string }[]>,
+): Promise<string[]> {
+  const ids: string[] = []
+  for (const part of parts) for (const { id } of await find(part)) ids.push(id)
+  return ids
+}
+
+/** Pauses missions of an organization that were written with revoked keys, and returns them. */
 async function pauseMissions(
   tx: Tx,
   { settings }: Deps,
-  actor: Actor,
-  { where, ids, now }: { where: Prisma.MissionWhereInput; ids: readonly string[]; now: Date },
-): Promise<void> {
-  if (!ids.length) return
-  await lockMissionCounts(tx, settings, Prisma.sql`"id" IN (${Prisma.join([...ids])})`)
+  where: Prisma.MissionWhereInput & { organizationId: string },
+  now: Date,
+): Promise<{ id: string }[]> {
+  const one = await tx.mission.findFirst({ where, select: { id: true } })
+  if (!one) return []
+  await lockMissionCounts(tx, settings, Prisma.sql`"id" = ${one.id}`)
   const pauseReason = 'The key it was written with was revoked'
-  await tx.mission.updateMany({ where, data: { status: 'paused', pauseReason, nextRunAt: null, updatedAt: now } })
-  for (const id of ids) await audit(tx, actor, 'mission.pause', id, now)
+  const data = { status: 'paused' as const, pauseReason, nextRunAt: null, updatedAt: now }
+  return tx.mission.updateManyAndReturn({ where, data, select: { id: true } })
 }
 
 /** Limits each list to the size of a page. */
@@ -152,10 +174,13 @@ async function closeDoors(tx: Tx, actor: Actor, tokenIds: string[], now: Date): 
   const invitations = invited.map(({ id }) => id)
   const enabled = { organizationId, executionId: null, enabled: true }
   const webhooks = (await tx.webhook.findMany({ where: enabled, select })).map(({ id }) => id)
-  const target = { in: [...invitations, ...webhooks] }
-  const where = { organizationId, target, action: { in: OPENING }, tokenId: { in: tokenIds } }
-  const events = target.in.length ? await tx.auditEvent.findMany({ where, select: { target: true } }) : []
-  const made = new Set(events.map((event) => event.target))
+  const made = new Set<string>()
+  const keys = new Set(tokenIds)
+  for (const ids of chunk([...invitations, ...webhooks], MAX_IN)) {
+    const where = { organizationId, target: { in: ids }, action: { in: OPENING }, tokenId: { not: null } }
+    const events = await tx.auditEvent.findMany({ where, select: { target: true, tokenId: true } })
+    for (const { target, tokenId } of events) if (tokenId !== null && keys.has(tokenId)) made.add(target)
+  }
   for (const id of invitations.filter((id) => made.has(id))) {
     const { count } = await tx.invitation.deleteMany({ where: { id } })
     if (count) await audit(tx, actor, 'invitation.delete', id, now)
@@ -175,11 +200,12 @@ async function keysMadeWith(
 ) {
   const found: { id: string; revokedAt: Date | null }[] = []
   for (let makers = [id]; makers.length; ) {
-    await lockRows(tx, 'Token', makers, rowLock(settings))
-    const made = await tx.token.findMany({
-      where: { organizationId, tokenId: { in: makers } },
-      select: { id: true, revokedAt: true },
-    })
+    const made: typeof found = []
+    for (const ids of chunk(makers, MAX_IN)) {
+      await lockRows(tx, 'Token', ids, rowLock(settings))
+      const where = { organizationId, tokenId: { in: ids } }
+      made.push(...(await tx.token.findMany({ where, select: { id: true, revokedAt: true } })))
+    }
     found.push(...made)
     makers = made.map((key) => key.id)
   }

@@ -114,6 +114,29 @@ describe('a key', () => {
     finish()
   })
 
+  it('a key is revoked with any number of keys made with it, in statements of limited length', async () => {
+    const who = await server.member()
+    const first = await createKey(who)
+    const { organizationId, userId } = who
+    const { db } = server.service.deps
+    const common = { organizationId, userId, name: 'k', scopes: [], preview: '', createdAt: new Date() }
+    const data = Array.from({ length: 2_000 }, (_, index) => {
+      const id = `${first.id}-${index}`
+      return { ...common, id, digest: id, tokenId: first.id }
+    })
+    await db.$transaction((tx) => tx.token.createMany({ data }))
+    const sent = await server.statementsOf(async () => {
+      const { body } = await revoke(who, first.id, '?cascade=true')
+      expect(body.derived.keys).toHaveLength(1_000)
+    })
+    // PostgreSQL takes 65,535 parameters and SQLite 32,766, which a statement with each key would exceed at last.
+    const parameters = sent.map((sql) => sql.match(/\?|\$\d+/g)?.length ?? 0)
+    expect(Math.max(...parameters)).toBeLessThan(1_500)
+    expect(await db.token.count({ where: { tokenId: first.id, revokedAt: null } })).toBe(0)
+    const revoked = { organizationId, action: 'key.revoke', actor: userId }
+    expect(await db.auditEvent.count({ where: revoked })).toBe(2_001)
+  })
+
   it.each(['own', 'service'])('is not made as the membership of its %s user ends', async (kind) => {
     const { deps } = server.service
     const who = await server.member({ organization: 'Leaving', role: 'admin' })

@@ -1,4 +1,4 @@
-import { audit } from '../../../auth/audit.ts'
+import { audit, auditEach } from '../../../auth/audit.ts'
 import type { Prisma, Tx } from '../../../db/client.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { ClaimDeps } from './claims.ts'
@@ -9,7 +9,9 @@ import type { ClaimDeps } from './claims.ts'
 export type Canceller = Pick<ExecutionRow, 'organizationId' | 'userId'>
 
 /** Audits the cancellation of a run. */
-export const auditCancel = (tx: Tx, by: Canceller, id: string, now: Date) => audit(tx, by, 'execution.cancel', id, now)
+export const auditCancel = (tx: Tx, by: Canceller, id: string, now: Date) => audit(tx, by, CANCEL, id, now)
+
+const CANCEL = 'execution.cancel'
 
 /**
  * Marks the unfinished delegates of a run's open calls for cancellation, so that they end with it even if this process
@@ -45,7 +47,8 @@ export async function markRuns(
     where: { ...where, ...LIVE, wantsCancel: false },
     data: { wantsCancel: true, updatedAt: now },
   })
-  for (const { id } of marked) await auditCancel(tx, by, id, now)
+  const ids = marked.map(({ id }) => id)
+  await auditEach(tx, by, CANCEL, ids, now)
   return marked
 }
 
