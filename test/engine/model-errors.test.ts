@@ -548,6 +548,9 @@ it.each<[Record<string, string>, unknown, number | null]>([
   ],
   [{}, { error: { metadata: { headers: { 'X-RateLimit-Reset': '1767225630000' } } } }, 30_000],
   [{}, { error: 'Model x is currently loading', estimated_time: 20.5 }, 20_500],
+  [{}, { error: { code: 503, message: 'Loading model', type: 'unavailable_error' } }, 15_000],
+  [{ 'retry-after': '3' }, { error: { message: 'The model is still loading' } }, 3_000],
+  [{}, { error: 'Model x failed to load' }, null],
   [{}, { error: { type: 'usage_limit_reached', message: 'Reached', resets_in_seconds: 8464 } }, 8_464_000],
 ])('headers %j and body %j ask for a delay of %s ms', (headers, body, wait) => {
   expect(failureOf(answered(429, body, headers)).retryAfter).toBe(wait)

@@ -16,9 +16,16 @@ export function retryAfterOf({ headers, retryAfter, message }: Facts, now: numbe
     retryAfter ??
     inSentence(message) ??
     resetOf(fields, now) ??
-    ofPolicies(fields.ratelimit)
+    ofPolicies(fields.ratelimit) ??
+    (LOADING.test(message) ? LOAD_TIME : null)
   )
 }
+
+/** Wordings of servers that load their model, such as llama.cpp after its start. */
+const LOADING =
+  /\bloading (?:the )?model\b|\b(?:is|being|still|currently) (?:loading|loaded|starting up|warming up|scaling up)\b/i
+/** Wait for a model that a server loads, which takes from seconds to minutes (ms). */
+const LOAD_TIME = 15_000
 
 /** Returns a delay in the rate-limit headers of a gateway, whose names are in any case (ms). */
 export const delayInHeaders = (headers: Fields, now: number): number | null =>
