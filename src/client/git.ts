@@ -82,7 +82,7 @@ export async function readRepository(
   const proxy = proxyVariables(proxyFor, url)
   const isChecked = !(proxy.HTTPS_PROXY && allowPrivate)
   const addresses = isChecked ? await addressesOf(url, allowPrivate) : []
-  if (!addresses) throw badRequest(BAD_URL, { detail: 'Send an address like https://github.com/owner/name.git.' })
+  if (!addresses) throw badRequest(BAD_URL, { detail: NOT_PUBLIC })
   const ofThisOne = cloning.filter((other) => other === organizationId).length
   if (cloning.length >= MAX_CLONES || ofThisOne >= MAX_CLONES_OF_ONE)
     throw unavailable(undefined, 'Too many repositories are being cloned at once. Repeat the request in a moment.')
@@ -160,6 +160,9 @@ async function readNames(folder: string, signal: AbortSignal, offer: (entry: Ent
 }
 
 const BAD_URL = 'Invalid url. Must be the https address of a public repository'
+const NOT_PUBLIC =
+  'The name of its host is unknown, or leads to a private network. Check the name. The operator can allow private ' +
+  'networks with ALLOW_PRIVATE_NETWORK=true.'
 
 /**
  * Parses a repository address so that its parts mean the same to this service, git and curl, and none can be an option.

@@ -471,6 +471,7 @@ describe('a repository', () => {
         const body = { type: 'git', url: `https://${host}:${git.port}/a.git` }
         const answer = await request(strict, 'POST', `/api/spaces/${id}/init`, { body })
         expectError(answer, 400, 'Invalid url. Must be the https address of a public repository')
+        expect(answer.body.detail).toContain('its host is unknown, or leads to a private network')
         expect(git.requests).toEqual([])
       },
     )
