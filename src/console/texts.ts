@@ -310,6 +310,7 @@ export const texts = {
     until: 'Expires',
     inChat: 'Open the chat',
     decidedBy: (name: string, when: string) => `by ${name}, ${when}`,
+    forPerson: (name: string) => `Asked by ${name}`,
     inputOf: (name: string) => `Input, edited by ${name}`,
   },
 

@@ -554,7 +554,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
-  it('draw whole numbers beside the chart of usage', async () => {
+  it('draw whole numbers beside the chart of usage, which links to its runs', async () => {
     const member = await server.member({ organization: 'Few' })
     const { token } = member
     const agent = { name: 'Ada', systemPrompt: 'x', model: 'nobody/none' }
@@ -596,6 +596,11 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     // One of the input, and one of the output.
     await expect.poll(() => page.evaluate(() => (document as { strokes?: Set<unknown> }).strokes?.size)).toBe(2)
     await page.emulateMedia({ forcedColors: null })
+    await page.locator('dl').getByRole('link', { name: '1' }).click()
+    await page.waitForURL('**/app/runs?status=failed&since=month')
+    await page.goBack()
+    await page.getByRole('cell').getByRole('link', { name: 'Ada' }).click()
+    await page.waitForURL(`**/app/runs?agentId=${id}`)
     await leave(page)
   })
 

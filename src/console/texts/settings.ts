@@ -64,7 +64,9 @@ export const settings = {
     baseUrlHelp: "Optional for the well-known ones: the provider's own.",
     baseUrlExample: 'Most end with /v1, such as http://localhost:11434/v1 of Ollama beside this service.',
     saved: 'Provider saved',
-    states: { ok: 'Works', failed: 'Check failed', unchecked: 'Not checked' },
+    // A provider is checked when it is set. Its key may have expired since then.
+    states: { ok: 'Check passed', failed: 'Check failed', unchecked: 'Not checked' },
+    setBy: (name: string, when: string) => `Set by ${name}, ${when}`,
     ofServer: 'Set by the operator',
     deleteTitle: (name: string) => `Delete ${name}?`,
     deleteText: 'Agents that use its models fail, unless the server has a key.',

@@ -1,6 +1,6 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
-import { Archive, Ellipsis, MessageSquare } from 'lucide-react'
+import { Activity, Archive, Ellipsis, MessageSquare } from 'lucide-react'
 import { useRef, useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
@@ -125,6 +125,10 @@ function Editor({ agent }: { agent: Agent }) {
       actions={
         <>
           {isChanged && <Badge kind="warn">{texts.unsaved}</Badge>}
+          <Link to="/runs" search={{ agentId: id }} className={buttonClass()}>
+            <Activity size={15} aria-hidden />
+            {texts.nav.runs}
+          </Link>
           <Link to="/" search={{ agent: id }} className={buttonClass()}>
             <MessageSquare size={15} aria-hidden />
             {t.talk}

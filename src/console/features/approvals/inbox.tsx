@@ -14,6 +14,7 @@ import { moment, pretty } from '../../lib/format.ts'
 import { pages } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { usePeopleNames } from '../agents/names.ts'
+import { useAuthors } from '../chat/authors.ts'
 import { type Approval, Decision } from './decision.tsx'
 
 const t = texts.approvals
@@ -62,20 +63,28 @@ export function Inbox() {
   )
 }
 
-const About = ({ approval }: { approval: Approval }) => (
-  <p className="flex flex-wrap items-center gap-x-3 gap-y-1 text-soft">
-    <bdi className="font-medium text-ink">{approval.agentName ?? texts.chat.agent}</bdi>
-    <Link to="/chats/$chatId" params={{ chatId: approval.chatId }} className="text-accent underline underline-offset-2">
-      <bdi>{approval.chatTitle ?? t.inChat}</bdi>
-    </Link>
-    <Ago at={approval.createdAt} />
-    {approval.status === 'pending' && (
-      <span>
-        {t.until} <Ago at={approval.expiresAt} />
-      </span>
-    )}
-  </p>
-)
+function About({ approval }: { approval: Approval }) {
+  const asker = useAuthors([approval])(approval)
+  return (
+    <p className="flex flex-wrap items-center gap-x-3 gap-y-1 text-soft">
+      <bdi className="font-medium text-ink">{approval.agentName ?? texts.chat.agent}</bdi>
+      <Link
+        to="/chats/$chatId"
+        params={{ chatId: approval.chatId }}
+        className="text-accent underline underline-offset-2"
+      >
+        <bdi>{approval.chatTitle ?? t.inChat}</bdi>
+      </Link>
+      <Ago at={approval.createdAt} />
+      {approval.status === 'pending' && (
+        <span>
+          {t.until} <Ago at={approval.expiresAt} />
+        </span>
+      )}
+      {asker !== null && <span dir="auto">{t.forPerson(asker)}</span>}
+    </p>
+  )
+}
 
 /** A call about which somebody has decided, or nobody in time. */
 function Decided({ approval }: { approval: Approval }) {

@@ -9,10 +9,12 @@ import { Select, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Empty, Loaded, Rows } from '../../components/page.tsx'
 import { cn } from '../../lib/class-names.ts'
+import { moment } from '../../lib/format.ts'
 import { query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { settings } from '../../texts/settings.ts'
 import { texts } from '../../texts.ts'
+import { usePeopleNames } from '../agents/names.ts'
 
 const t = settings.providers
 
@@ -26,6 +28,7 @@ export function Providers() {
   const [doomed, setDoomed] = useState<string | null>(null)
   const orgId = organization?.id ?? ''
   const list = useQuery({ ...query('providers.list', { orgId }), ...WATCHED })
+  const nameOf = usePeopleNames(list.data?.providers.flatMap(({ setBy }) => setBy ?? []) ?? [])
   const remove = useAction((name: string) => callMutation('providers.delete', { orgId, name }), {
     changes: ['providers.', 'models.'],
     done: texts.deleted,
@@ -44,11 +47,16 @@ export function Providers() {
         {({ providers }) =>
           providers.length ? (
             <Rows>
-              {providers.map(({ name, baseUrl, source, status, error }) => (
+              {providers.map(({ name, baseUrl, source, status, error, setAt, setBy }) => (
                 <li key={`${source}-${name}`} className="flex items-center gap-3 px-4 py-2.5">
                   <div className="min-w-0 flex-1">
                     <p className="truncate font-medium">{name}</p>
                     <p className={cn('text-soft text-xs', error ? 'break-words' : 'truncate')}>{error ?? baseUrl}</p>
+                    {setAt && setBy && (
+                      <p className="truncate text-soft text-xs" dir="auto">
+                        {t.setBy(nameOf(setBy) ?? '…', moment(setAt))}
+                      </p>
+                    )}
                   </div>
                   {source === 'server' ? (
                     <Badge>{t.ofServer}</Badge>

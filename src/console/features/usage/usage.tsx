@@ -1,5 +1,5 @@
 import { useQuery } from '@tanstack/react-query'
-import { useNavigate, useSearch } from '@tanstack/react-router'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { Gauge } from 'lucide-react'
 import { type ReactNode, useMemo, useState } from 'react'
 import type { Output } from '../../api.ts'
@@ -19,6 +19,11 @@ type Entry = Output<'usage.get'>['usage'][number]
 type Amounts = Pick<Entry, 'executions' | 'failed' | 'input_tokens' | 'output_tokens'>
 
 const DAY = 86_400_000
+
+const LINK = 'underline decoration-line underline-offset-4 hover:decoration-ink'
+
+/** The filters of the list of runs that have the length of a range. */
+const SPANS: Readonly<Record<string, string>> = { 7: 'week', 30: 'month' }
 
 /** Returns a name of the URL if it is one of a list. */
 const oneOf = <Name extends string>(names: Readonly<Record<Name, string>>, name: string | undefined, other: Name) =>
@@ -75,7 +80,13 @@ export function Usage() {
                   <div key={name} className="bg-canvas px-4 py-3">
                     <dt className="text-soft">{name}</dt>
                     <dd className="font-semibold text-xl tabular-nums" title={count(value)}>
-                      {short(value)}
+                      {name === t.failed && value > 0 ? (
+                        <Link to="/runs" search={{ status: 'failed', since: SPANS[range] }} className={LINK}>
+                          {short(value)}
+                        </Link>
+                      ) : (
+                        short(value)
+                      )}
                     </dd>
                   </div>
                 ))}
@@ -115,7 +126,14 @@ function Parts({ entries }: { entries: readonly Entry[] }) {
         <Table
           title={t.byAgent}
           head={t.agent}
-          rows={rowsBy('agent').map((row) => ({ ...row, name: <AgentName id={row.key} /> }))}
+          rows={rowsBy('agent').map((row) => ({
+            ...row,
+            name: (
+              <Link to="/runs" search={{ agentId: row.key }} className={LINK}>
+                <AgentName id={row.key} />
+              </Link>
+            ),
+          }))}
         />
       </Section>
       <Section title={t.byModel}>
