@@ -57,7 +57,12 @@ const root = createRootRoute({ component: Shell, errorComponent: Failed, notFoun
 const getParentRoute = () => root
 
 const routes = [
-  createRoute({ getParentRoute, path: '/', validateSearch: only('agent', 'list', 'search'), component: NewChat }),
+  createRoute({
+    getParentRoute,
+    path: '/',
+    validateSearch: only('agent', 'space', 'list', 'search'),
+    component: NewChat,
+  }),
   createRoute({
     getParentRoute,
     path: '/chats',

@@ -173,6 +173,46 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
+  it('begins in a space with the agent of the space, as missions and tasks can', async () => {
+    const create = async (path: string, body: object) =>
+      (await request(server, 'POST', `/api/v1/${path}`, { body })).body.id as string
+    const agentId = await create('agents', { name: 'Pilot', systemPrompt: 'x' })
+    const spaceId = await create('spaces', { name: 'Harbour', assignedAgents: [agentId] })
+    const { page, complaints } = await visit(browser, owner, `/app/spaces/${spaceId}`)
+    await page.getByRole('link', { name: 'New chat' }).click()
+    await page.getByText('In the space Harbour.').waitFor()
+    await page.getByRole('button', { name: 'Talk to Pilot' }).waitFor()
+    await sendMessage(page, 'Ahoy')
+    await page.waitForURL('**/app/chats/*')
+    await page.getByRole('main').getByRole('link', { name: 'Harbour' }).waitFor()
+    const { chats } = (await request(server, 'GET', `/api/v1/chats?spaceId=${spaceId}`)).body
+    expect(chats).toMatchObject([{ title: 'Ahoy', agentId }])
+    const dialog = page.getByRole('dialog')
+    const choose = async (label: string, name: string) => {
+      await dialog.getByRole('combobox', { name: label }).fill(name)
+      await dialog.getByRole('option', { name }).click()
+    }
+    await page.goto('/app/missions')
+    await page.getByRole('button', { name: 'New mission' }).first().click()
+    await dialog.getByLabel('Title').fill('Tides')
+    await dialog.getByLabel('Goal').fill('Read them')
+    await choose('Agent', 'Pilot')
+    await choose('Space', 'Harbour')
+    await dialog.getByRole('button', { name: 'Create' }).click()
+    await page.getByRole('heading', { name: 'Tides' }).waitFor()
+    await page.goto('/app/tasks')
+    await page.getByRole('button', { name: 'New task' }).click()
+    await dialog.getByLabel('Title').fill('Mend the nets')
+    await choose('Space', 'Harbour')
+    await dialog.getByRole('button', { name: 'Create' }).click()
+    await dialog.waitFor({ state: 'detached' })
+    const [mission] = (await request(server, 'GET', '/api/v1/missions?search=tides')).body.missions
+    const { tasks } = (await request(server, 'GET', `/api/v1/tasks?spaceId=${spaceId}`)).body
+    expect([mission.spaceId, tasks.map(({ title }: { title: string }) => title)]).toEqual([spaceId, ['Mend the nets']])
+    expect(complaints).toEqual([])
+    await leave(page)
+  })
+
   it('works without HTTPS, and offers to read again a chat that it could not read', async () => {
     const { page, complaints } = await visit(browser, owner)
     await page.evaluate(() => {

@@ -6,6 +6,7 @@ export const tasks = {
   states: { pending: 'To do', in_progress: 'In progress', completed: 'Done', cancelled: 'Cancelled' },
   priorities: { low: 'Low', medium: 'Medium', high: 'High', urgent: 'Urgent' },
   priority: 'Priority',
+  space: 'Space',
   status: 'Status',
   assignee: 'Assigned to',
   nobody: 'Nobody',

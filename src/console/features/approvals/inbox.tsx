@@ -12,12 +12,13 @@ import { Ago } from '../../components/time.tsx'
 import { toast } from '../../components/toast.tsx'
 import { moment, pretty } from '../../lib/format.ts'
 import { pages } from '../../queries.ts'
+import { approvals as t } from '../../texts/approvals.ts'
 import { texts } from '../../texts.ts'
 import { usePeopleNames } from '../agents/names.ts'
 import { useAuthors } from '../chat/authors.ts'
 import { type Approval, Decision } from './decision.tsx'
 
-const t = texts.approvals
+const shared = texts.approvals
 
 type Status = Approval['status']
 
@@ -25,13 +26,13 @@ type Status = Approval['status']
 export function Inbox() {
   const navigate = useNavigate({ from: '/approvals' })
   const { status: wanted = '' } = useSearch({ from: '/approvals' })
-  const status: Status = Object.hasOwn(t.states, wanted) ? (wanted as Status) : 'pending'
+  const status: Status = Object.hasOwn(shared.states, wanted) ? (wanted as Status) : 'pending'
   const list = useInfiniteQuery(pages('approvals.list', { status }))
   return (
-    <Page title={t.title} actions={<Notify />}>
+    <Page title={shared.title} actions={<Notify />}>
       <Tabs
-        label={t.title}
-        tabs={t.states}
+        label={shared.title}
+        tabs={shared.states}
         value={status}
         onChange={(next) => void navigate({ search: { status: next }, replace: true })}
       >
@@ -95,11 +96,11 @@ function Decided({ approval }: { approval: Approval }) {
   return (
     <div className="mt-1 rounded-xl border border-line px-4 py-3">
       <p className="flex flex-wrap items-center gap-2">
-        <Badge kind={kindOf(status)}>{t.states[status]}</Badge>
+        <Badge kind={kindOf(status)}>{shared.states[status]}</Badge>
         <bdi className="font-mono text-xs">{tool}</bdi>
         {mcpName && (
           <span className="text-soft">
-            {t.of} <bdi>{mcpName}</bdi>
+            {shared.of} <bdi>{mcpName}</bdi>
           </span>
         )}
         {decider && decidedAt && (

@@ -1,3 +1,4 @@
+import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useParams } from '@tanstack/react-router'
 import { Ellipsis, MessagesSquare, Pencil, Trash2 } from 'lucide-react'
 import { useState } from 'react'
@@ -9,7 +10,7 @@ import { TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { Menu, MenuItem } from '../../components/menu.tsx'
 import { useTitle } from '../../components/page.tsx'
-import { useAction } from '../../queries.ts'
+import { query, useAction } from '../../queries.ts'
 import { useMayChange } from '../../session.ts'
 import { texts } from '../../texts.ts'
 import { ChatList } from './chat-list.tsx'
@@ -28,10 +29,12 @@ export function ChatPage() {
   )
 }
 
-function ChatHeader({ chatId, title, ownerId, agentId, agentName, status }: About & { chatId: string }) {
+function ChatHeader({ chatId, title, ownerId, spaceId, agentId, agentName, status }: About & { chatId: string }) {
   useTitle(title)
   const navigate = useNavigate()
   const mayChange = useMayChange(ownerId)
+  const found = useQuery({ ...query('spaces.get', { id: spaceId ?? '' }), enabled: spaceId !== undefined })
+  const space = found.data?.space
   const [open, setOpen] = useState<'rename' | 'delete' | null>(null)
   const remove = useAction(() => callMutation('chats.delete', { id: chatId }), {
     changes: ['chats.list'],
@@ -59,6 +62,14 @@ function ChatHeader({ chatId, title, ownerId, agentId, agentName, status }: Abou
             </Link>
           ) : (
             <bdi>{agentName}</bdi>
+          )}
+          {space && !space.isDefault && (
+            <>
+              {' · '}
+              <Link to="/spaces/$spaceId" params={{ spaceId: space.id }} className="hover:underline">
+                <bdi>{space.name}</bdi>
+              </Link>
+            </>
           )}
         </p>
       </div>

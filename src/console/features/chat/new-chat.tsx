@@ -35,12 +35,14 @@ export function NewChat() {
   const { user } = useSession()
   const isAdmin = useIsAdmin()
   const navigate = useNavigate()
-  const { agent: wanted } = useSearch({ from: '/' })
+  const { agent: wanted, space: spaceId } = useSearch({ from: '/' })
+  const space = useQuery({ ...query('spaces.get', { id: spaceId ?? '' }), enabled: spaceId !== undefined })
   const { agents: listed, isPending, hasMore } = useFoundAgents()
   const [chosen, setChosen] = useState<string | null>(null)
   const [isSearching, setIsSearching] = useState(false)
 
-  const id = chosen ?? wanted ?? readStored('localStorage', LAST)
+  const suggested = space.data?.space.assignedAgents[0]
+  const id = chosen ?? wanted ?? suggested ?? readStored('localStorage', LAST)
   const isUnlisted = id !== null && !isPending && !listed.some((each) => each.id === id)
   const other = useQuery({ ...agentQuery(id ?? ''), enabled: isUnlisted })
   const agents = isUnlisted && other.data ? [other.data, ...listed] : listed
@@ -50,7 +52,7 @@ export function NewChat() {
 
   const begin = useAction(
     ({ text, mediaIds }: { text: string; mediaIds: string[] }) => {
-      const input = { message: text, background: true, mediaIds, idempotencyKey: newId() }
+      const input = { message: text, background: true, mediaIds, idempotencyKey: newId(), ...(spaceId && { spaceId }) }
       // Without any agent the service creates one for the person.
       return agent
         ? callMutation('agents.execute', { id: agent.id, ...input })
@@ -68,7 +70,7 @@ export function NewChat() {
   )
 
   // The last agent of this browser may be gone.
-  const problem = begin.error ?? (id === wanted ? other.error : null)
+  const problem = begin.error ?? space.error ?? (id === wanted ? other.error : null)
   const name = agent?.name ?? t.assistant
   return (
     <div className="flex h-full">
@@ -83,6 +85,14 @@ export function NewChat() {
           <div className="mb-5 text-base text-soft">
             {agent?.initialGreeting ? <Markdown text={agent.initialGreeting} /> : <p dir="auto">{t.helloText(name)}</p>}
           </div>
+          {space.data && (
+            <p className="mb-3 text-soft" dir="auto">
+              {t.inSpace(space.data.space.name)}{' '}
+              <Link to="/" className="text-accent underline underline-offset-2">
+                {t.withoutSpace}
+              </Link>
+            </p>
+          )}
           {problem && (
             <div className="mb-3">
               <Problem error={problem} />
@@ -93,7 +103,7 @@ export function NewChat() {
             placeholder={t.placeholder(name)}
             onSend={(text, mediaIds) => begin.mutateAsync({ text, mediaIds })}
             onStop={null}
-            isWaiting={isPending || other.isLoading}
+            isWaiting={isPending || other.isLoading || (spaceId !== undefined && !space.data)}
           >
             <Menu
               align="start"

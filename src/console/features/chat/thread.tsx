@@ -18,6 +18,7 @@ const t = texts.chat
 export type About = {
   title: string
   ownerId: string | undefined
+  spaceId: string | undefined
   agentId: string | null
   agentName: string
   status: string
@@ -67,6 +68,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
       {header?.({
         title,
         ownerId: info?.ownerId,
+        spaceId: info?.spaceId,
         agentId: isAgentGone ? null : (info?.agentId ?? null),
         agentName,
         status,

@@ -8,12 +8,14 @@ import { missions as t } from '../../texts/missions.ts'
 import { texts } from '../../texts.ts'
 import { AgentPicker } from '../agents/agent-picker.tsx'
 import { useFoundAgents } from '../agents/names.ts'
+import { SpacePicker } from '../spaces/space-picker.tsx'
 import { type Mission, newSchedule, ScheduleFields, toSchedule, toScheduleDraft } from './schedule.tsx'
 
 const LABELS = {
   title: t.name,
   goal: t.goal,
   agentId: t.agent,
+  spaceId: t.space,
   visibility: texts.visibility,
   schedule: t.schedule,
 }
@@ -22,6 +24,7 @@ const toFields = (mission: Mission | null) => ({
   title: mission?.title ?? '',
   goal: mission?.goal ?? '',
   agentId: mission?.agentId ?? '',
+  spaceId: mission?.spaceId ?? '',
   visibility: mission?.visibility ?? ('organization' as Mission['visibility']),
   schedule: mission ? toScheduleDraft(mission.schedule) : newSchedule(),
 })
@@ -34,10 +37,16 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
   const save = useAction(
     async () => {
       const schedule = toSchedule(draft.schedule)
-      if (!mission) return (await callMutation('missions.create', { ...draft, schedule })).id
+      const spaceId = draft.spaceId || null
+      if (!mission) return (await callMutation('missions.create', { ...draft, spaceId, schedule })).id
       await check()
       const { schedule: edited, ...rest } = edits
-      await callMutation('missions.update', { id: mission.id, ...rest, ...(edited && { schedule }) })
+      await callMutation('missions.update', {
+        id: mission.id,
+        ...rest,
+        ...(rest.spaceId !== undefined && { spaceId }),
+        ...(edited && { schedule }),
+      })
       return null
     },
     { changes: ['missions.'], done: texts.saved, onDone: onClose, quiet: true },
@@ -71,6 +80,17 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
                 required
                 value={draft.agentId}
                 onChange={(agentId) => set({ agentId })}
+                {...given}
+              />
+            )}
+          </Field>
+          <Field label={t.space} field="spaceId" help={t.spaceHelp}>
+            {(given) => (
+              <SpacePicker
+                label={t.space}
+                none={t.defaultSpace}
+                value={draft.spaceId}
+                onChange={(spaceId) => set({ spaceId })}
                 {...given}
               />
             )}

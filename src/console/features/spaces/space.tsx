@@ -1,9 +1,9 @@
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
-import { Ellipsis, Pencil, Trash2 } from 'lucide-react'
+import { Ellipsis, Pencil, SquarePen, Trash2 } from 'lucide-react'
 import { useState } from 'react'
 import { callMutation } from '../../api.ts'
-import { IconButton } from '../../components/button.tsx'
+import { buttonClass, IconButton } from '../../components/button.tsx'
 import { ConfirmDelete } from '../../components/dialog.tsx'
 import { useEdits } from '../../components/edits.ts'
 import { TextArea } from '../../components/field.tsx'
@@ -63,16 +63,22 @@ function Shown({ space }: { space: SpaceShape }) {
       title={space.name}
       lead={space.description}
       actions={
-        mayChange && (
-          <Menu trigger={<IconButton label={texts.actions} icon={Ellipsis} />}>
-            <MenuItem icon={Pencil} onSelect={() => setOpen('edit')}>
-              {t.settings}
-            </MenuItem>
-            <MenuItem icon={Trash2} danger onSelect={() => setOpen('delete')}>
-              {t.delete}
-            </MenuItem>
-          </Menu>
-        )
+        <>
+          <Link to="/" search={{ space: space.id }} className={buttonClass('primary')}>
+            <SquarePen size={15} aria-hidden />
+            {texts.chat.newChat}
+          </Link>
+          {mayChange && (
+            <Menu trigger={<IconButton label={texts.actions} icon={Ellipsis} />}>
+              <MenuItem icon={Pencil} onSelect={() => setOpen('edit')}>
+                {t.settings}
+              </MenuItem>
+              <MenuItem icon={Trash2} danger onSelect={() => setOpen('delete')}>
+                {t.delete}
+              </MenuItem>
+            </Menu>
+          )}
+        </>
       }
     >
       {!mayChange && <p className="mb-3 text-soft">{texts.readOnly}</p>}

@@ -16,18 +16,26 @@ import { query, readNow, useAction } from '../../queries.ts'
 import { tasks as t } from '../../texts/tasks.ts'
 import { texts } from '../../texts.ts'
 import { LastFailure } from '../runs/failure.tsx'
+import { SpacePicker } from '../spaces/space-picker.tsx'
 import { AssigneePicker, useAssignee } from './assignees.tsx'
 import { movesOf, type Status, type Task } from './moves.ts'
 
-type Draft = Pick<Task, 'title' | 'description' | 'priority'> & { assignedTo: string }
+type Draft = Pick<Task, 'title' | 'description' | 'priority'> & { assignedTo: string; spaceId: string }
 
-const LABELS = { title: t.name, description: texts.description, priority: t.priority, assignedTo: t.assignee }
+const LABELS = {
+  title: t.name,
+  description: texts.description,
+  priority: t.priority,
+  assignedTo: t.assignee,
+  spaceId: t.space,
+}
 
-const toDraft = ({ title, description, priority, assignedTo }: Task): Draft => ({
+const toDraft = ({ title, description, priority, assignedTo, spaceId }: Task): Draft => ({
   title,
   description,
   priority,
   assignedTo: assignedTo ?? '',
+  spaceId: spaceId ?? '',
 })
 
 const PRIORITIES = Object.entries(t.priorities).map(([value, label]) => ({ value, label }))
@@ -71,15 +79,38 @@ function Fields({ draft, onChange }: { draft: Draft; onChange: (draft: Draft) =>
           value={draft.priority}
           onChange={({ target }) => set({ priority: target.value as Task['priority'] })}
         />
+        <Field label={t.space} field="spaceId">
+          {(given) => (
+            <SpacePicker
+              label={t.space}
+              none={texts.none}
+              value={draft.spaceId}
+              onChange={(spaceId) => set({ spaceId })}
+              {...given}
+            />
+          )}
+        </Field>
       </div>
     </>
   )
 }
 
 export function NewTask({ onClose }: { onClose: () => void }) {
-  const [draft, setDraft] = useState<Draft>({ title: '', description: '', priority: 'medium', assignedTo: '' })
+  const [draft, setDraft] = useState<Draft>({
+    title: '',
+    description: '',
+    priority: 'medium',
+    assignedTo: '',
+    spaceId: '',
+  })
   const create = useAction(
-    () => callMutation('tasks.create', { ...draft, assignedTo: null, assignTo: draft.assignedTo || null }),
+    () =>
+      callMutation('tasks.create', {
+        ...draft,
+        spaceId: draft.spaceId || null,
+        assignedTo: null,
+        assignTo: draft.assignedTo || null,
+      }),
     { changes: ['tasks.'], done: t.created, onDone: onClose, quiet: true },
   )
   return (
@@ -108,9 +139,10 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
   const save = useAction(
     async () => {
       await check()
-      const { assignedTo, ...rest } = edits
+      const { assignedTo, spaceId, ...rest } = edits
+      const place = spaceId === undefined ? {} : { spaceId: spaceId || null }
       const assignTo = assignedTo === undefined ? {} : { assignTo: assignedTo || null }
-      return callMutation('tasks.update', { id: task.id, ...rest, ...assignTo })
+      return callMutation('tasks.update', { id: task.id, ...rest, ...place, ...assignTo })
     },
     { changes: ['tasks.'], done: texts.saved, quiet: true, onDone: onClose },
   )
