@@ -758,6 +758,32 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('offer newer versions of skills of other organizations, which stay at their versions', async () => {
+    const { token } = await server.member({ organization: 'Authors' })
+    const skill = { name: 'star-charts', description: 'Reads stars.', prompt: 'One', visibility: 'public' }
+    const skillId = (await request(server, 'POST', '/api/v1/skills', { token, body: skill })).body.id
+    const agent = { name: 'Navigator', systemPrompt: 'x', skillIds: [skillId] }
+    const { id } = (await request(server, 'POST', '/api/v1/agents', { body: agent })).body
+    const space = { name: 'Bridge', skillIds: [skillId] }
+    const spaceId = (await request(server, 'POST', '/api/v1/spaces', { body: space })).body.id
+    await request(server, 'PATCH', `/api/v1/skills/${skillId}`, { token, body: { prompt: 'Two' } })
+    const { page, complaints } = await visit(browser, owner, `/app/agents/${id}`)
+    for (const path of [`agents/${id}`, `spaces/${spaceId}?tab=attached`]) {
+      await page.goto(`/app/${path}`)
+      const adopt = page.getByRole('button', { name: 'Use version 2', includeHidden: true })
+      await adopt.waitFor({ state: 'attached' })
+      // Sections of the editor are closed.
+      await adopt.evaluate((button: HTMLElement) => button.closest('details')?.setAttribute('open', ''))
+      await page.getByRole('listitem').filter({ has: adopt }).getByText('Star Charts').waitFor()
+      await adopt.click()
+      await adopt.waitFor({ state: 'detached' })
+    }
+    const { skillRefs } = (await request(server, 'GET', `/api/v1/agents/${id}`)).body.agent
+    expect(skillRefs).toMatchObject([{ skillId, version: 2, latestVersion: 2 }])
+    expect(complaints).toEqual([])
+    await leave(page)
+  })
+
   it('align the columns of a table as its text asks', async () => {
     const spaceId = (await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Tables' } })).body.id
     const content = '| left | middle | right |\n|---|:-:|--:|\n| 1 | 2 | 3 |'

@@ -28,6 +28,8 @@ export const skills = {
   tools: 'Built-in tools',
   created: 'Skill created',
   version: (version: number) => `v${version}`,
+  older: (version: number, latest: number) => `Runs have version ${version}. Version ${latest} is the newest.`,
+  adopt: (version: number) => `Use version ${version}`,
   delete: 'Delete the skill',
   deleteTitle: 'Delete this skill?',
   deleteText: 'Its agents continue without it.',

@@ -1,10 +1,12 @@
 import { useQuery } from '@tanstack/react-query'
 import { useId, useState } from 'react'
+import { callMutation } from '../../api.ts'
 import { Check, Select, TextArea, TextField } from '../../components/field.tsx'
 import { isUnknown, ToolModes } from '../../components/tool-modes.tsx'
 import { query } from '../../queries.ts'
 import { agents as t } from '../../texts/agents.ts'
 import { texts } from '../../texts.ts'
+import { SkillUpdates } from '../skills/skill-updates.tsx'
 import { AgentTicks } from './agent-picker.tsx'
 import { McpTicks, SkillTicks } from './attached-ticks.tsx'
 import { type Draft, problemOfSchema } from './form.ts'
@@ -210,9 +212,16 @@ function ModelFields({
 }
 
 function Attached({ draft, set, agentId }: PartProps & { agentId: string | null }) {
+  const saved = useQuery({ ...query('agents.get', { id: agentId ?? '' }), enabled: agentId !== null }).data?.agent
   return (
     <>
       <SkillTicks help={t.skillsHelp} value={draft.skillIds} onChange={(skillIds) => set({ skillIds })} />
+      {saved && (
+        <SkillUpdates
+          refs={saved.skillRefs}
+          adopt={(skillId) => callMutation('agents.updateSkill', { id: saved.id, skillId })}
+        />
+      )}
       <McpTicks help={t.mcpsHelp} value={draft.mcpInstanceIds} onChange={(mcpInstanceIds) => set({ mcpInstanceIds })} />
       <AgentTicks
         label={t.sections.subagents}

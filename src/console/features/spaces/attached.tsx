@@ -10,6 +10,7 @@ import { spaces as t } from '../../texts/spaces.ts'
 import { texts } from '../../texts.ts'
 import { AgentTicks } from '../agents/agent-picker.tsx'
 import { McpTicks, SkillTicks } from '../agents/attached-ticks.tsx'
+import { SkillUpdates } from '../skills/skill-updates.tsx'
 import type { SpaceShape } from './spaces.tsx'
 
 /** Ids in a saved list that the person can change. Changes that others make meanwhile stay. */
@@ -70,6 +71,7 @@ export function Attached({ space, isReadOnly }: { space: SpaceShape; isReadOnly:
       <p className="mb-4 text-soft">{t.attachedHelp}</p>
       <AgentTicks label={texts.nav.agents} empty={agents.emptyTitle} {...agentIds.ticks} />
       <SkillTicks {...skillIds.ticks} />
+      <SkillUpdates refs={space.skillRefs} adopt={(skillId) => callMutation('spaces.updateSkill', { id, skillId })} />
       <McpTicks {...mcpIds.ticks} />
       <ToolModes help={t.permissionsHelp} value={draft.permissions} onChange={(permissions) => set({ permissions })} />
     </Form>
