@@ -1,7 +1,7 @@
 import { getTRPCErrorFromUnknown, TRPCError } from '@trpc/server'
 import type { z } from 'zod'
 import { parseOutput } from '../lib/preserialize.ts'
-import type { Context } from '../trpc.ts'
+import type { Context, Meta } from '../trpc.ts'
 
 type Result = { ok: true; data: unknown } | { ok: false; error: TRPCError }
 type Step = { ctx?: object; input?: unknown; getRawInput?: () => Promise<unknown> }
@@ -19,7 +19,13 @@ type Middleware = ((call: Call & { next: (step?: Step) => Promise<Result> }) => 
 
 /** A procedure as built by tRPC. */
 export type Procedure = {
-  _def: { type: string; meta?: unknown; output?: z.ZodType; middlewares: readonly Middleware[] }
+  _def: {
+    type: 'query' | 'mutation' | 'subscription'
+    meta?: Meta
+    inputs: readonly z.ZodType[]
+    output?: z.ZodObject
+    middlewares: readonly Middleware[]
+  }
 }
 
 /**

@@ -7,7 +7,7 @@ import { cookieName } from '../auth/session-cookie.ts'
 import { unwrap } from '../lib/fields.ts'
 import { appRouter } from '../router.ts'
 import type { Settings } from '../settings.ts'
-import type { restMeta } from '../trpc.ts'
+import type { Procedure } from './call.ts'
 import { DOOR_OPERATIONS, DOOR_PATHS } from './openapi-doors.ts'
 import { exampleOf } from './openapi-examples.ts'
 import { describe, TAGS } from './openapi-introduction.ts'
@@ -27,10 +27,9 @@ import {
   streamPathOf,
   TASK_CHANGES_PATH,
 } from './paths.ts'
+import { procedures } from './procedures.ts'
 import { findRoute, isChange } from './routes.ts'
 
-type Meta = ReturnType<typeof restMeta>
-type Procedure = { _def: { meta?: Meta; inputs: z.ZodType[] } }
 type Operation = oas31.OperationObject & {
   parameters?: oas31.ParameterObject[]
   requestBody?: oas31.RequestBodyObject
@@ -112,11 +111,11 @@ export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PR
     defs: { ErrorResponse: parts.ErrorBody },
   })
   const schemas: Schemas = document.components?.schemas ?? {}
-  for (const [name, { _def }] of Object.entries(appRouter._def.procedures as unknown as Record<string, Procedure>)) {
+  for (const [name, { _def }] of Object.entries(procedures)) {
     const { method, path } = _def.meta?.openapi ?? BRIDGES[name] ?? {}
     const operation = path && method && document.paths?.[path]?.[method.toLowerCase() as 'get']
     if (!operation) continue
-    complete(operation as Operation, { name, method, path, ..._def }, schemas)
+    complete(operation as Operation, { ..._def, name, method, path }, schemas)
     if (document.paths && findRoute(method, path)?.route.canStream) {
       document.paths[streamPathOf(path)] = { post: toStream(operation as Operation, schemas) }
     }
@@ -133,7 +132,7 @@ export function createDocument(settings: Pick<Settings, 'PUBLIC_URL' | 'TOKEN_PR
   return finished
 }
 
-type Described = Procedure['_def'] & { name: string; method: string; path: string }
+type Described = Pick<Procedure['_def'], 'meta' | 'inputs'> & { name: string; method: string; path: string }
 
 /** Completes an operation beyond the output of trpc-to-openapi. */
 function complete(operation: Operation, described: Described, schemas: Schemas): void {

@@ -1,6 +1,6 @@
-import { appRouter } from '../router.ts'
 import { findDoorRoute } from './door-routes.ts'
 import * as paths from './paths.ts'
+import { procedures } from './procedures.ts'
 import { findRoute } from './routes.ts'
 
 const OTHERS: ReadonlySet<string> = new Set([
@@ -34,8 +34,6 @@ const BESIDE: readonly (readonly [pattern: RegExp, name: string])[] = [
   [/^\/api\/docs\//, '/api/docs/*'],
   [/^\/app\//, '/app/*'],
 ]
-
-const procedures: Readonly<Record<string, unknown>> = appRouter._def.procedures
 
 /** Returns the route of a request, from a limited set. Unknown paths are `other`. */
 export function routeOf(method: string, path: string): string {

@@ -1,18 +1,10 @@
 import { z } from 'zod'
 import { type Actor, requireScope } from '../auth/actor.ts'
-import type { Scope } from '../auth/scopes.ts'
 import { unwrap } from '../lib/fields.ts'
-import { appRouter } from '../router.ts'
 import type { Context } from '../trpc.ts'
 import { callerOf, type Procedure } from './call.ts'
 import { APPROVAL_CHANGES_PATH, streamPathOf, TASK_CHANGES_PATH } from './paths.ts'
-
-type Described = Procedure & {
-  _def: {
-    inputs: z.ZodType[]
-    meta?: { openapi?: { method?: string; path?: string }; scopes?: Scope[]; admits?: string }
-  }
-}
+import { procedures } from './procedures.ts'
 
 /** A procedure by its REST method and path. */
 export type Route = {
@@ -65,7 +57,7 @@ const isInQuery = (field: z.ZodType): boolean => field.meta()?.param?.in === 'qu
 const node = (): Node => ({ children: new Map(), parameter: null, routes: new Map() })
 
 const root = node()
-for (const [path, procedure] of Object.entries(appRouter._def.procedures as unknown as Record<string, Described>)) {
+for (const [path, procedure] of Object.entries(procedures)) {
   const { method, path: pattern } = procedure._def.meta?.openapi ?? {}
   if (!method || !pattern) continue
   const route = toRoute(path, procedure, method, pattern)
@@ -97,7 +89,7 @@ function placeOf(pattern: string): { place: Node; names: string[] } {
   return { place, names }
 }
 
-function toRoute(path: string, procedure: Described, method: string, pattern: string): Route {
+function toRoute(path: string, procedure: Procedure, method: string, pattern: string): Route {
   const { inputs, meta } = procedure._def
   const names = [...pattern.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name)
   return {
@@ -143,14 +135,14 @@ function findPlace(path: string): { place: Node | null; values: string[] } {
 }
 
 /** Returns the names of all input fields except path parameters; null if an input is not an object. */
-function knownNames(inputs: z.ZodType[], inPath: readonly string[]): ReadonlySet<string> | null {
+function knownNames(inputs: readonly z.ZodType[], inPath: readonly string[]): ReadonlySet<string> | null {
   if (!inputs.map(unwrap).every((input) => input instanceof z.ZodObject)) return null
   const names = namesOf(inputs, () => true)
   return new Set([...names].filter((name) => !inPath.includes(name)))
 }
 
 /** Returns the names of matching input fields, inside any wrappers. */
-function namesOf(inputs: z.ZodType[], which: (field: z.ZodType) => boolean): ReadonlySet<string> {
+function namesOf(inputs: readonly z.ZodType[], which: (field: z.ZodType) => boolean): ReadonlySet<string> {
   const objects = inputs.map(unwrap).filter((input) => input instanceof z.ZodObject)
   const fields = objects.flatMap(({ shape }) => Object.entries(shape as Record<string, z.ZodType>))
   return new Set(fields.flatMap(([name, field]) => (which(field) ? name : [])))

@@ -9,6 +9,7 @@ import { isJson, maxBytes } from './body.ts'
 import { compressWritten } from './compress.ts'
 import { report } from './log.ts'
 import { noSuchPath } from './no-such-path.ts'
+import { procedures } from './procedures.ts'
 
 /** Maximum number of calls in a batch. */
 const MAX_BATCH = 10
@@ -25,8 +26,6 @@ function methodsOf(path: string): string[] | null {
   if (types.every((type) => type === 'mutation')) return ['POST']
   return types.every((type) => type === 'subscription') ? ['GET'] : null
 }
-
-const procedures: Readonly<Record<string, { _def: { type: string } }>> = appRouter._def.procedures as never
 
 /** Returns the error for a request that tRPC would accept and this server does not; null for all others. */
 function refusalOf(req: IncomingMessage, { calls, connectionParams }: TRPCRequestInfo): AppError | null {

@@ -7,12 +7,12 @@ import { badRequest } from '../../errors.ts'
 import { Execute } from '../../executions/schema.ts'
 import { callerOf, type Procedure } from '../../http/call.ts'
 import { MAX_NAME } from '../../http/door-schemas.ts'
+import { procedures } from '../../http/procedures.ts'
 import { readKey } from '../../idempotency.ts'
 import { checkInput, INVALID_IDEMPOTENCY_KEY } from '../../lib/fields.ts'
 import { nearest } from '../../lib/nearest.ts'
 import { asList } from '../../lib/unknown.ts'
-import { appRouter } from '../../router.ts'
-import type { Context, Meta } from '../../trpc.ts'
+import type { Context } from '../../trpc.ts'
 import { findAgent } from '../shared/agents.ts'
 import { conversationOf, startRun } from '../shared/runs.ts'
 import { pick, toInputSchema, toOutputSchema } from './schemas.ts'
@@ -45,10 +45,6 @@ export type Tool = {
 
 type Arguments = Readonly<Record<string, unknown>>
 
-type Described = Procedure & {
-  _def: { type: string; inputs: z.ZodType[]; output: z.ZodObject; meta?: Meta }
-}
-
 /** Fields of the answer of a run that waits for a person whom the client cannot ask. */
 const WAITING = {
   waitingFor: z.enum(['approval', 'authorization']).optional().describe('The run waits for a person'),
@@ -73,7 +69,7 @@ let tools: ReadonlyMap<string, Tool> | undefined
 /** Returns the tools by name: every procedure with an `mcp` entry in its metadata. They are made at the first call. */
 export function toolsByName(): ReadonlyMap<string, Tool> {
   tools ??= new Map(
-    Object.entries(appRouter._def.procedures as unknown as Record<string, Described>)
+    Object.entries(procedures)
       .filter(([, { _def }]) => _def.meta?.mcp)
       .map(([path, procedure]) => toTool(path, procedure))
       .map((tool) => [tool.definition.name, tool] as const),
@@ -85,8 +81,9 @@ export function toolsByName(): ReadonlyMap<string, Tool> {
 export const mayUse = ({ scopes }: Pick<Actor, 'scopes'>, tool: Tool): boolean =>
   !tool.scopes.length || tool.scopes.some((scope) => covers(scopes, scope))
 
-function toTool(path: string, procedure: Described): Tool {
+function toTool(path: string, procedure: Procedure): Tool {
   const { inputs, meta, output, type } = procedure._def
+  if (!output) throw new Error(`The procedure ${path} is a tool without an output`)
   const { name, inputs: taken, description, destroys = false, repeats = false } = meta!.mcp!
   const names = taken.split(' ')
   const reads = type === 'query'
