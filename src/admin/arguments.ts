@@ -1,8 +1,12 @@
 import { parseArgs } from 'node:util'
 import { nearest } from '../lib/nearest.ts'
 import { toPrintable } from '../lib/text.ts'
-import * as commands from './commands.ts'
+import { backUp } from './backup.ts'
+import { type Operator, type Options, type Work, withDatabase } from './command.ts'
+import { createOrg, listOrgs } from './organizations.ts'
 import { rotateKey } from './rotate-key.ts'
+import { endToken, listTokens, newToken } from './tokens.ts'
+import { addUser, listUsers, removeUser, signInLink } from './users.ts'
 
 /** Thrown if the command line is invalid: exit code 2. */
 export class UsageError extends Error {
@@ -29,60 +33,60 @@ type Command = {
   /** The words, arguments and options of the command, optional ones in brackets. */
   usage: string
   summary: string
-  run: commands.Work<commands.Operator>
+  run: Work<Operator>
 }
 
 export const COMMANDS: readonly Command[] = [
   {
     usage: 'org create NAME [--slug SLUG]',
     summary: 'Create an organization',
-    run: commands.withDatabase(commands.createOrg),
+    run: withDatabase(createOrg),
   },
   {
     usage: 'org list',
     summary: 'List all organizations',
-    run: commands.withDatabase(commands.listOrgs),
+    run: withDatabase(listOrgs),
   },
   {
     usage: 'user list [--org SLUG]',
     summary: 'List all users, or the members of an organization',
-    run: commands.withDatabase(commands.listUsers),
+    run: withDatabase(listUsers),
   },
   {
     usage: 'sign-in-link [--user EMAIL] [--reset-password]',
     summary: 'Make a link that signs a user in once, for 15 minutes. Without --user: the first owner',
-    run: commands.withDatabase(commands.signInLink),
+    run: withDatabase(signInLink),
   },
   {
     usage: 'user add EMAIL --org SLUG --role owner|admin|member',
     summary: 'Add a member, or change the role of one',
-    run: commands.withDatabase(commands.addUser),
+    run: withDatabase(addUser),
   },
   {
     usage: 'user remove EMAIL --org SLUG',
     summary:
       'End a membership: its tokens are revoked, those of MCP servers at their services too, and its runs are cancelled',
-    run: commands.withDatabase(commands.removeUser),
+    run: withDatabase(removeUser),
   },
   {
     usage: 'token create --user EMAIL --org SLUG --name NAME [--expires DAYS | --expires-at ISO] [--scope SCOPE]...',
     summary: 'Create a token, shown once. Without --scope it has all rights of its user (*)',
-    run: commands.withDatabase(commands.newToken),
+    run: withDatabase(newToken),
   },
   {
     usage: 'token list',
     summary: 'List all tokens, newest first',
-    run: commands.withDatabase(commands.listTokens),
+    run: withDatabase(listTokens),
   },
   {
     usage: 'token revoke ID',
     summary: 'Revoke a token: its next request is rejected',
-    run: commands.withDatabase(commands.endToken),
+    run: withDatabase(endToken),
   },
   {
     usage: 'backup FILE',
     summary: 'Copy the SQLite database into a new file, beside a running server',
-    run: commands.backUp,
+    run: backUp,
   },
   {
     usage: 'restore FILE',
@@ -92,34 +96,34 @@ export const COMMANDS: readonly Command[] = [
   {
     usage: 'mark-copy',
     summary: 'Mark a restored database as a copy: servers that start on it are paused',
-    run: commands.withDatabase(async (admin) => (await import('./copies.ts')).markDatabase(admin)),
+    run: withDatabase(async (admin) => (await import('./copies.ts')).markDatabase(admin)),
   },
   {
     usage: 'resume',
     summary: 'End the pause of a backup or copy, also for running servers; cancel the runs that were active in it',
-    run: commands.withDatabase(async (admin) => (await import('./copies.ts')).resume(admin)),
+    run: withDatabase(async (admin) => (await import('./copies.ts')).resume(admin)),
   },
   {
     usage: 'media-clean [--yes]',
     summary:
       'List files of this installation without a row in the database; with --yes, move them to the trash for 14 days',
-    run: commands.withDatabase(async (...given) => (await import('./media.ts')).clean(...given)),
+    run: withDatabase(async (...given) => (await import('./media.ts')).clean(...given)),
   },
   {
     usage: 'media-restore ID|all',
     summary: 'Restore a file from the trash, or all files whose rows exist',
-    run: commands.withDatabase(async (admin, args) => (await import('./media.ts')).restore(admin, args)),
+    run: withDatabase(async (admin, args) => (await import('./media.ts')).restore(admin, args)),
   },
   {
     usage: 'move --to URL',
     summary: 'Copy the SQLite database into an empty PostgreSQL (postgresql://…), with the server stopped',
     // Imported on demand, because other commands do not need it.
-    run: commands.withDatabase(async (...given) => (await import('./move.ts')).move(...given)),
+    run: withDatabase(async (...given) => (await import('./move.ts')).move(...given)),
   },
   {
     usage: 'rotate-key',
     summary: 'Change the encryption key to NEW_ENCRYPTION_KEY, or to a new key file, beside a running server',
-    run: commands.withDatabase(rotateKey),
+    run: withDatabase(rotateKey),
   },
 ]
 
@@ -133,7 +137,7 @@ const HELP = [
   '`npm run -s admin -- …` prints nothing else. Exit codes: 0 success, 1 failure or invalid value, 2 invalid command line.',
 ].join('\n')
 
-export type Invocation = { command: Command; args: string[]; options: commands.Options; json: boolean }
+export type Invocation = { command: Command; args: string[]; options: Options; json: boolean }
 
 const find = (positionals: readonly string[]): Command | undefined =>
   COMMANDS.find(({ usage }) => wordsOf(usage).every((word, index) => word === positionals[index]))

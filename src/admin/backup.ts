@@ -6,13 +6,24 @@ import Sqlite from 'better-sqlite3'
 import { databaseFile, requireOwnLog } from '../db/client.ts'
 import { requireOwnTables } from '../db/migrate.ts'
 import type { Settings } from '../settings.ts'
+import type { Answer, Operator } from './command.ts'
 import { AdminError } from './option-values.ts'
+
+/** Backs the database up into a file, and says where the encryption key is. */
+export async function backUp({ settings }: Operator, [target = '']: string[]): Promise<Answer> {
+  const { file, bytes } = await writeBackup(settings, target)
+  const key = settings.ENCRYPTION_KEY ? 'ENCRYPTION_KEY' : resolve(settings.DATA_DIR, 'encryption.key')
+  const text = `Wrote ${file} (${bytes} bytes).
+Keep ${key} too, elsewhere: without it the copy is of no use.
+To restore it: npm run admin -- restore FILE. A server on it starts paused.`
+  return { json: { file, bytes }, text }
+}
 
 /**
  * Copies a consistent snapshot of the SQLite database into a new file that only its owner can read, while a server may
  * continue writing. It does not contain the encryption key. The copy is marked: a server that starts on it is paused.
  */
-export async function backup(settings: Settings, target: string): Promise<{ file: string; bytes: number }> {
+async function writeBackup(settings: Settings, target: string): Promise<{ file: string; bytes: number }> {
   const source = databaseFile(settings)
   if (!source) throw new AdminError('The database is PostgreSQL: back it up with pg_dump, and keep ENCRYPTION_KEY.')
   const file = resolve(target)

@@ -10,7 +10,7 @@ import { countedStarts } from '../installation.ts'
 import { makeFolder } from '../lib/folders.ts'
 import { installationId } from '../media/installation.ts'
 import { flush, markCopy } from './backup.ts'
-import type { Admin, Answer, Operator } from './commands.ts'
+import type { Admin, Answer, Operator } from './command.ts'
 import { AdminError } from './option-values.ts'
 
 const REPEAT = `What was changed after the copy was made is not in it. Before you resume, repeat what matters: revoke the

@@ -4,7 +4,7 @@ import { createLog } from '../lib/log.ts'
 import { installationId } from '../media/installation.ts'
 import { cleanMedia, findLeftovers, restoreMedia, TRASH_DAYS } from '../media/leftovers.ts'
 import { openStorage } from '../media/storage.ts'
-import type { Admin, Answer, Options } from './commands.ts'
+import type { Admin, Answer, Options } from './command.ts'
 import { AdminError } from './option-values.ts'
 
 async function open({ database, settings, now }: Admin) {

@@ -1,7 +1,7 @@
 import { deriveKey, openMasterKey } from '../crypto/secrets.ts'
 import type { Tx } from '../db/client.ts'
 import type { DeletedGrant } from '../mcps/oauth/revocation.ts'
-import type { Admin } from './commands.ts'
+import type { Admin } from './command.ts'
 
 /** Time after which a command begins no further revocation (ms). One that has begun may take 10 s more. */
 const PATIENCE = 10_000

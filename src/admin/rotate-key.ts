@@ -2,7 +2,7 @@ import { resolve } from 'node:path'
 import { changeEncryptionKey } from '../crypto/secrets.ts'
 import { databaseFile } from '../db/client.ts'
 import { Key } from '../lib/setting-fields.ts'
-import type { Admin, Answer } from './commands.ts'
+import type { Admin, Answer } from './command.ts'
 import { AdminError } from './option-values.ts'
 
 /** Changes the encryption key beside running servers: to NEW_ENCRYPTION_KEY, or to a new key file. */

@@ -7,7 +7,7 @@ import { troubleIn } from '../lib/database-troubles.ts'
 import { createLog } from '../lib/log.ts'
 import { readSettings, type Settings, SettingsError } from '../settings.ts'
 import { type Invocation, readArguments, UsageError } from './arguments.ts'
-import type { Answer } from './commands.ts'
+import type { Answer } from './command.ts'
 import { AdminError } from './option-values.ts'
 
 export type Outcome = { code: 0 | 1 | 2; out: string; err: string }

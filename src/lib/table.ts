@@ -14,3 +14,6 @@ export function table(rows: readonly (readonly string[])[]): string {
     )
     .join('\n')
 }
+
+/** Returns the day of a time for a table, or `never`. */
+export const day = (date: Date | null): string => date?.toISOString().slice(0, 10) ?? 'never'
