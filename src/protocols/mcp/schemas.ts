@@ -57,6 +57,7 @@ function outlineFields(fields: Readonly<Record<string, Schema>>, depth: number, 
   return Object.fromEntries(outlined)
 }
 
+/** Returns a schema without references, and without parts that mean nothing to clients and models. */
 function inline(schema: unknown, defs: Readonly<Record<string, Schema>>): Schema {
   if (typeof schema !== 'object' || schema === null) return schema as never
   const { $ref, ...own } = schema as Schema
@@ -69,12 +70,17 @@ function inline(schema: unknown, defs: Readonly<Record<string, Schema>>): Schema
     else if (key === 'items' || key === 'additionalProperties') cleaned[key] = inline(value, defs)
     else cleaned[key] = value
   }
-  // The format alone describes the text, and a minimum length means nearly the same as not blank.
-  if (cleaned.format !== undefined || cleaned.pattern === NOT_BLANK) delete cleaned.pattern
-  for (const limit of ['minimum', 'maximum']) if (Math.abs(cleaned[limit] as number) === SAFE) delete cleaned[limit]
+  removeImplied(cleaned)
   const { type, ...rest } = cleaned
   // AutoGen and CrewAI read no lists of types in inputs.
   return Array.isArray(type) ? { ...rest, anyOf: type.map((each) => ({ type: each })) } : cleaned
+}
+
+/** Removes a pattern that the format or the length implies, and the limits of all integers. */
+function removeImplied(schema: Schema): void {
+  // The format alone describes the text, and a minimum length means nearly the same as not blank.
+  if (schema.format !== undefined || schema.pattern === NOT_BLANK) delete schema.pattern
+  for (const limit of ['minimum', 'maximum']) if (Math.abs(schema[limit] as number) === SAFE) delete schema[limit]
 }
 
 /** Writes a choice between one type and null as a list of types. */
