@@ -219,6 +219,15 @@ describe('a task', () => {
     expect(await at(`/mcp/agents/${agent}`)).toHaveProperty('result')
   })
 
+  it('a request about a task is refused with a 400 if its header names another one', async () => {
+    const { result: task } = await send('tools/call', call(), capabilities)
+    const headers = { 'MCP-Protocol-Version': '2026-07-28', 'Mcp-Method': 'tasks/get', 'Mcp-Name': 'another' }
+    const body = { jsonrpc: '2.0', id: 7, method: 'tasks/get', params: { taskId: task.taskId } }
+    const refused = await request(server, 'POST', '/mcp', { body, headers, token: ann.token })
+    expect([refused.status, refused.body]).toMatchObject([400, { id: 7, error: { code: -32020 } }])
+    expect(await get(task.taskId)).toMatchObject({ taskId: task.taskId })
+  })
+
   it('a task of a run that failed is completed with an error', async () => {
     model.fallback = () => ({ error: { status: 400, message: 'no' } })
     const { result: task } = await send('tools/call', call(), capabilities)

@@ -96,6 +96,17 @@ describe('web_fetch returns', () => {
     expect(text).toContain('```sql\nselect 1\n```')
   })
 
+  test('a page without a content type as HTML if it begins so, and else as text', async () => {
+    const typeless = (content: string) => {
+      const path = `/page-${++count}`
+      pages.set(path, (response) => response.writeHead(200).end(content))
+      return path
+    }
+    const { title, text } = await read(typeless(`<!doctype html><title>News</title><article><p>${PROSE}</p></article>`))
+    expect([title, text]).toEqual(['News', PROSE.trim()])
+    expect((await read(typeless('a <b>'))).text).toBe('a <b>')
+  })
+
   test('a page that is one form, and the article beside a longer box', async () => {
     expect((await read(serve(`<body><form><p>${PROSE}</p></form></body>`))).text).toBe(PROSE.trim())
     const box = `<div class="newsletter"><p>${'Get our letter, once a week, or more. '.repeat(8)}</p></div>`
