@@ -37,6 +37,11 @@ describe('an invalid file', () => {
     ['neither program nor address', {}, 'mcpServers.github: must have a command or a url'],
     ['both', { command: 'x', url: 'https://a.example' }, 'github.url: must not stand beside command'],
     [
+      'a program of a remote type',
+      { type: 'sse', command: 'x' },
+      'github.type: must be stdio, or absent, beside command',
+    ],
+    [
       'a misspelled field',
       { command: 'x', enviroment: {} },
       'has the unknown field enviroment: use one of type, command, args, env',
