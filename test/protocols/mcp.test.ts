@@ -78,7 +78,7 @@ describe.each(ERAS)('the official client of %s', (era) => {
     expect(first.structuredContent).toMatchObject({ result: 'Once.' })
     for (const id of ['ada', 'acme/ada', agent])
       expect((await run(id)).structuredContent).toEqual(first.structuredContent)
-    expect(textOf(await run('nobody'))).toMatch(/^Agent not found\. Name an agent that you can run by its id/)
+    expect(textOf(await run('nobody'))).toMatch(/^Agent not found\. Name .+\. The tool list_agents lists them\.$/)
   })
 
   it('gets an error with the remedy as the result of the tool', async () => {

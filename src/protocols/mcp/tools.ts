@@ -126,7 +126,9 @@ function toTool(path: string, procedure: Procedure): Tool {
       const { idempotencyKey, ...args } = method === 'PATCH' ? given : withoutEmpty(given, inputSchema)
       checkArguments(args, properties)
       const limit = properties.limit && { limit: DEFAULT_LIMIT }
-      const named = namesAgent && typeof args.id === 'string' && (await findAgent(actor, context.deps, args.id))
+      const isNamed = namesAgent && typeof args.id === 'string'
+      const named =
+        isNamed && (await findAgent(actor, context.deps, args.id as string, 'The tool list_agents lists them.'))
       const organization = needsOrganization && { orgId: actor.organizationId }
       const input = { ...limit, ...args, ...options, ...organization, ...(named && { id: named.id }) }
       const idempotency = takesKey ? keyOf(idempotencyKey, pattern, input) : null

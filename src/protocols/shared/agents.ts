@@ -8,20 +8,25 @@ import { findBySlug } from '../../organizations/service.ts'
 /**
  * Finds the agent that a client of another protocol names (contract-2.md section 6.2). The name is an id, or
  * `<organization slug>/<agent slug>`, or a name that only one agent of the organization has, or else a slug of the
- * organization. Throws 404 for an agent that the caller cannot run, and 400 for a name of several.
+ * organization. Throws 404 for an agent that the caller cannot run, and 400 for a name of several. `listedBy`: where the
+ * client finds the names.
  */
-export async function findAgent(actor: Actor, deps: Deps, wanted: string): Promise<CachedAgent> {
+export async function findAgent(
+  actor: Actor,
+  deps: Deps,
+  wanted: string,
+  listedBy = 'GET /openai/v1/models and GET /api/v1/agents list them.',
+): Promise<CachedAgent> {
   const known = await findCached(deps, wanted, executable(actor))
   if (known) return known
   const id = wanted.includes('/') ? await findBySlugs(actor, deps, wanted) : await findByName(actor, deps, wanted)
   const agent = id && (await findCached(deps, id, executable(actor)))
-  if (!agent) throw notFound('Agent', HOW_TO_NAME)
+  if (!agent) throw notFound('Agent', `${HOW_TO_NAME} ${listedBy}`)
   return agent
 }
 
 const HOW_TO_NAME =
-  'Name an agent that you can run by its id, as <organization slug>/<agent slug>, or by a name that only one agent has. ' +
-  'GET /openai/v1/models and GET /api/v1/agents list them.'
+  'Name an agent that you can run by its id, as <organization slug>/<agent slug>, or by a name that only one agent has.'
 
 async function findBySlugs(actor: Actor, { db, clock }: Deps, wanted: string): Promise<string | null> {
   const [organization = '', slug = ''] = wanted.split('/', 2)
