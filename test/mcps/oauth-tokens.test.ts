@@ -1,4 +1,5 @@
 import { randomBytes, randomUUID } from 'node:crypto'
+import { text } from 'node:stream/consumers'
 import { describe, expect, it, vi } from 'vitest'
 import { runAdmin } from '../../src/admin/run.ts'
 import { AuthorizationNeeded } from '../../src/executions/engine/run/abort.ts'
@@ -198,6 +199,26 @@ describe('the tokens', () => {
     await bearer?.token()
     await expect(bearer?.widen('write')).resolves.toBeUndefined()
     await expect(bearer?.widen('admin')).rejects.toThrow(AuthorizationNeeded)
+  })
+
+  it('are replaced if a tool refuses an ended access token in its result', async () => {
+    const id = await createMcp()
+    await connect(id)
+    const { deps } = server.service
+    const row = await deps.db.mcpServer.findUniqueOrThrow({ where: { id } })
+    const { signal } = new AbortController()
+    const mcp = await connectTo(deps, row, signal, { userId: ann.userId, spaceId: null, isForeign: false })
+    const [tool] = mcp.tools
+    const before = oauth.forms.length
+    oauth.broken['/mcp'] = async (req, res) => {
+      delete oauth.broken['/mcp']
+      const _meta = { 'mcp/www_authenticate': 'Bearer error="invalid_token"' }
+      const result = { content: [{ type: 'text', text: 'Log in.' }], isError: true, _meta }
+      res.writeHead(200, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: JSON.parse(await text(req)).id, result }))
+    }
+    const { content, isError } = await mcp.call(tool?.name ?? '', { text: 'Hi' }, signal)
+    await mcp.close()
+    expect([content, isError, oauth.forms.length - before]).toEqual(['Hi', false, 1])
   })
 
   it('are not replaced if the server answers 401 for a session that it has lost', async () => {

@@ -435,6 +435,7 @@ describe('a run', () => {
   it.each([
     [403, 'read'],
     [401, 'read,profile'],
+    [200, 'read'],
   ])('asks for the scope that a call needs after a %i, beside the scope "%s"', async (status, scope) => {
     const id = await createMcp()
     oauth.neededStatus = status

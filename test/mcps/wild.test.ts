@@ -470,6 +470,18 @@ describe('an answer in another form', () => {
     expect(content).toBe('The call failed: Invalid params: {"q":"must be a number"}')
   })
 
+  it('brings the credentials that a tool demands in its result to the model', async () => {
+    const challenge = 'Bearer resource_metadata="https://a.test/m", error="invalid_token"'
+    otherwise = ({ message }, response) => {
+      if (message?.method !== 'tools/call') return false
+      const refused = { ...textResult('Log in.'), isError: true, _meta: { 'mcp/www_authenticate': [challenge] } }
+      response.writeHead(200, JSON_TYPE).end(envelope(message, refused))
+      return true
+    }
+    const { content } = await using((client) => client.call('act', {}, never))
+    expect(content).toMatch(/^Log in\.\n\n\[The server refused the call: it wants authorization .*set `auth: oauth`\]$/)
+  })
+
   it('is read: an answer to initialize with null in each field that it does not use', async () => {
     otherwise = ({ message }, response) => {
       if (message?.method !== 'initialize') return false

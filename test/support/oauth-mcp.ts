@@ -27,7 +27,7 @@ export type OAuthMcp = AsyncDisposable & {
   /** The account of the next sign-ins, and fields of the answer with the code. */
   account: string
   answer: Record<string, string>
-  /** Lifetime of access tokens (s), and the scope that the tools need, with the status without it. */
+  /** Lifetime of access tokens (s), and the scope that the tools need, with the status without it (200: a result). */
   expiresIn: number
   neededScope: string
   neededStatus: number
@@ -59,12 +59,16 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
     res.writeHead(status, { 'Content-Type': `application/${type}` }).end(text)
   }
 
+  const challengeOf = (more: string) =>
+    `Bearer resource_metadata="${issuer}/.well-known/oauth-protected-resource/mcp"${more}`
   const challenge = (res: ServerResponse, status: number, more: string) =>
-    void res
-      .writeHead(status, {
-        'WWW-Authenticate': `Bearer resource_metadata="${issuer}/.well-known/oauth-protected-resource/mcp"${more}`,
-      })
-      .end()
+    void res.writeHead(status, { 'WWW-Authenticate': challengeOf(more) }).end()
+  /** Refuses a call in the result of its tool. */
+  async function refuseInResult(req: IncomingMessage, res: ServerResponse, more: string): Promise<void> {
+    const { id } = JSON.parse(await text(req))
+    const result = { content: [], isError: true, _meta: { 'mcp/www_authenticate': [challengeOf(more)] } }
+    res.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify({ jsonrpc: '2.0', id, result }))
+  }
 
   function issue(account: string, scope: string, withRefresh: boolean) {
     const issued = { account, scope, isRevoked: false }
@@ -195,7 +199,9 @@ export async function startOAuthMcp(): Promise<OAuthMcp> {
     }
     const lacks = server.neededScope.split(' ').some((word) => word && !issued.scope.split(' ').includes(word))
     if (lacks && req.headers['mcp-session-id'] && req.method === 'POST') {
-      challenge(res, server.neededStatus, `, error="insufficient_scope", scope="${server.neededScope}"`)
+      const more = `, error="insufficient_scope", scope="${server.neededScope}"`
+      if (server.neededStatus === 200) void refuseInResult(req, res, more)
+      else challenge(res, server.neededStatus, more)
       return true
     }
     return false

@@ -2,10 +2,11 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
 import type { ToolResult } from '../../executions/engine/run/tools.ts'
 import { abortable } from '../../lib/race-abort.ts'
+import { challengeIn, renewFor } from '../oauth/bearer.ts'
 import { callTool } from './call.ts'
 import { type Clean, cleaner, toToolResult } from './content.ts'
 import { listTools, type McpTool } from './listing.ts'
-import { isUnwritten, mayHaveActed, reasonOf, statusOf, waitOf } from './reasons.ts'
+import { demandIn, isUnwritten, mayHaveActed, reasonOf, statusOf, waitOf } from './reasons.ts'
 import type { Seen } from './seen.ts'
 import { failedCall, isLost, isRefusal, mayBeOlder, olderVersionIn, wordsOf } from './server-errors.ts'
 import { type Connection, openSession, type Session, type SessionOptions, type Variant } from './session.ts'
@@ -214,7 +215,16 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
           if (isUnwritten(error)) return JSON.stringify(input ?? null).length <= MAX_PIECE ? 0 : null
           return statusOf(error) === 429 ? waitOf(error, session.seen) : null
         }
-        return toToolResult(await withRetries(() => inSession(callOnce, signal), waitOfCall, signal), clean)
+        const callAgain = () => withRetries(() => inSession(callOnce, signal), waitOfCall, signal)
+        const answer = await callAgain()
+        const challenge = challengeIn(answer)
+        if (!challenge) return toToolResult(answer, clean)
+        if (options.bearer) {
+          await renewFor(options.bearer, challenge, session.seen)
+          return toToolResult(await callAgain(), clean)
+        }
+        const { content, ...result } = toToolResult(answer, clean)
+        return { ...result, content: `${content}\n\n[The server refused the call: ${demandIn(challenge, clean)}]` }
       } catch (error) {
         signal.throwIfAborted()
         throwNeeded(session.seen)

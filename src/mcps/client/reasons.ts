@@ -204,13 +204,17 @@ function ofStatus(status: number, { refusal }: Seen, clean: Clean): string {
 
 /** Returns the rest of the reason of a denial: the credentials that the server asks for, if it says. */
 function ofDenial(status: 401 | 403, headers: Headers, clean: Clean): string {
+  if (status === 401) return `: ${demandIn(headers, clean)}`
   const challenge = challengeOf(headers, clean)
-  if (status === 401) {
-    const isOAuth = challenge?.includes('resource_metadata') ?? false
-    return `: it wants ${challenge ?? 'credentials that it knows'}${isOAuth ? OAUTH : ''}`
-  }
   if (challenge) return `: ${challenge}`
   return isPage(headers) ? ' and a web page: a firewall may have refused it' : ': its credentials do not allow this'
+}
+
+/** Returns what a server demands that knows no credentials of the caller. */
+export function demandIn(headers: Headers, clean: Clean): string {
+  const challenge = challengeOf(headers, clean)
+  const isOAuth = challenge?.includes('resource_metadata') ?? false
+  return `it wants ${challenge ?? 'credentials that it knows'}${isOAuth ? OAUTH : ''}`
 }
 
 /** Returns the request of `WWW-Authenticate`: the metadata address (RFC 9728), the scope, the error. */

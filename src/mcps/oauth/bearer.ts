@@ -1,3 +1,4 @@
+import type { CallToolResult } from '@modelcontextprotocol/client'
 import { AuthorizationNeeded } from '../../executions/engine/run/abort.ts'
 import type { Fetch, Seen } from '../client/seen.ts'
 import { isAboutSession } from '../client/server-errors.ts'
@@ -33,7 +34,7 @@ export const authorized = (
       // Gateways refuse methods that they do not know.
       if (response.ok || (init?.method !== 'POST' && token === accepted)) return response
       if (hasSession(url, init) && (await hasLostSession(response))) return response
-      const { error, scope } = readChallenge(response)
+      const { error, scope } = readChallenge(response.headers)
       const lacksScope = error === 'insufficient_scope'
       if (lacksScope) await bearer.widen(scope)
       // A token that has the scope has ended: some servers check the scope first.
@@ -42,11 +43,41 @@ export const authorized = (
       await response.body?.cancel()
       return await send(other)
     } catch (error) {
-      if (error instanceof AuthorizationNeeded) seen.needed = error
-      else seen.error = error
+      note(seen, error)
       throw error
     }
   }
+}
+
+/**
+ * Returns the challenge with which a tool refuses a call in its result, or null. Servers that have tools for everybody
+ * beside those for their users do so, as OpenAI's Apps SDK demands, instead of answering 401 or 403.
+ */
+export function challengeIn({ isError, _meta: meta }: CallToolResult): Headers | null {
+  const [header] = isError ? [meta?.['mcp/www_authenticate']].flat() : []
+  return typeof header === 'string' ? new Headers({ 'WWW-Authenticate': header.replace(/[^\x20-\x7e]/g, ' ') }) : null
+}
+
+/**
+ * Renews the token that a tool has refused by a challenge. Throws {@link AuthorizationNeeded} if the user must connect
+ * first, such as for more scope.
+ */
+export async function renewFor(bearer: Bearer, challenge: Headers, seen: Seen): Promise<void> {
+  const { error, scope } = readChallenge(challenge)
+  try {
+    const token = await bearer.token()
+    if (error !== 'invalid_token') await bearer.widen(scope)
+    await bearer.renew(token)
+  } catch (failure) {
+    note(seen, failure)
+    throw failure
+  }
+}
+
+/** Notes why a request got no token. */
+function note(seen: Seen, error: unknown): void {
+  if (error instanceof AuthorizationNeeded) seen.needed = error
+  else seen.error = error
 }
 
 /** Returns whether a request names a session. Without one, a refusal that speaks of a session is about the token. */

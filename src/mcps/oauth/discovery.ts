@@ -181,7 +181,7 @@ async function challenge({ url, transport }: DiscoverableServer, send: FetchLike
     throw new AuthorizationProblem(`the MCP server cannot be reached: ${reason}`, { cause })
   })
   await response.body?.cancel()
-  return response.status === 401 || response.status === 403 ? readChallenge(response) : {}
+  return response.status === 401 || response.status === 403 ? readChallenge(response.headers) : {}
 }
 
 /** Returns the parts of metadata that are used, because the rest may be long. */

@@ -160,8 +160,8 @@ const withoutEmpty = (fields: Fields): Fields =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== ''))
 
 /** Reads the challenge of a refused request for a bearer token, also beside those of other schemes (RFC 9110). */
-export function readChallenge(response: Response): ReturnType<typeof extractWWWAuthenticateParams> {
-  const header = response.headers.get('www-authenticate') ?? ''
+export function readChallenge(headers: Headers): ReturnType<typeof extractWWWAuthenticateParams> {
+  const header = headers.get('www-authenticate') ?? ''
   const challenge = header.slice(Math.max(0, header.search(/\bbearer\b/i)))
   return extractWWWAuthenticateParams(new Response(null, { headers: { 'WWW-Authenticate': challenge } }))
 }
