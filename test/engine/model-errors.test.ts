@@ -552,6 +552,22 @@ it.each<[Record<string, string>, unknown, number | null]>([
   [{ 'retry-after': '3' }, { error: { message: 'The model is still loading' } }, 3_000],
   [{}, { error: 'Model x failed to load' }, null],
   [{}, { error: { type: 'usage_limit_reached', message: 'Reached', resets_in_seconds: 8464 } }, 8_464_000],
+  [{}, { error: { type: 'usage_limit_reached', message: 'Reached', resets_at: 1767225630 } }, 30_000],
+  [{}, { error: { message: 'Out', retry_after: 1767225630 } }, 30_000],
+  [{}, { error: { message: 'Out', retry_after_ms: 1500 } }, 1_500],
+  [{}, { error: { message: 'Out', details: [{ retryDelay: { seconds: 30 } }] } }, 30_000],
+  [{}, { error: { message: 'Out', details: [{ metadata: { quotaResetDelay: '539.4ms' } }] } }, 539.4],
+  [{}, { error: { message: 'Out', details: [{ metadata: { quotaResetTimeStamp: '2026-01-01T00:00:30Z' } }] } }, 30_000],
+  [{}, { error: { message: 'Out', metadata: { headers: { 'Retry-After': '30' } } } }, 30_000],
+  [{}, { error: { message: 'Rate limited, retry_after: 30' } }, 30_000],
+  [{}, { error: { message: 'Try again in a minute' } }, 60_000],
+  [{}, { error: { message: 'Please try again in a moment' } }, null],
+  [{}, { error: { message: 'Wait 30 seconds and send it again' } }, 30_000],
+  [{}, { error: { message: 'Limit reached. Try again at 2026-01-01T00:00:30Z' } }, 30_000],
+  [{}, { error: { message: '请求过于频繁，请在 30 秒后重试' } }, 30_000],
+  [{ 'x-ms-retry-after-ms': '700' }, '', 700],
+  [{ 'x-rate-limit-reset': '30' }, '', 30_000],
+  [{ 'retry-after': '-1' }, '', null],
 ])('headers %j and body %j ask for a delay of %s ms', (headers, body, wait) => {
   expect(failureOf(answered(429, body, headers)).retryAfter).toBe(wait)
 })

@@ -1,3 +1,4 @@
+import { durationOf, numberOf } from '../../../lib/net/retry-after.ts'
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 
 /** The facts that a provider's error body states, each absent if the body does not state it. */
@@ -10,8 +11,9 @@ export type ErrorBody = {
   status?: number
   /** Request field that the provider rejects, as it names it (`stream_options`, `messages.1.name`). */
   field?: string
-  /** Time to wait before the next request (ms). */
+  /** Time to wait before the next request (ms), or else the time at which it may be sent. */
   retryAfter?: number
+  retryAt?: string | number
   /** The provider behind a gateway (`Mistral` behind OpenRouter). */
   upstream?: string
   /** Headers that a gateway states in the body. */
@@ -187,13 +189,17 @@ function readInner(value: unknown, depth: number): ErrorBody {
   return readValue(value, depth + 1)
 }
 
-/** Reads the error of the provider behind a gateway: OpenRouter's `metadata.raw`, a JSON text. */
+/**
+ * Reads the error of the provider behind a gateway: OpenRouter's `metadata.raw`, a JSON text. Google's servers state a
+ * delay there, too.
+ */
 function readUpstream({ metadata }: Fields, depth: number): ErrorBody {
-  const { raw, provider_name: upstream, retry_after_seconds: seconds, headers } = asObject(metadata)
+  const given = asObject(metadata)
+  const { raw, provider_name: upstream, headers } = given
   return {
     ...readInner(raw, depth),
     ...(asText(upstream) && { upstream: asText(upstream).slice(0, 64) }),
-    ...(typeof seconds === 'number' && { retryAfter: seconds * 1000 }),
+    ...delayIn(given),
     ...(isObject(headers) && { upstreamHeaders: headers }),
   }
 }
@@ -209,8 +215,28 @@ function pickMessage(sentence: string | undefined, inner: readonly ErrorBody[], 
   return first ?? sentence ?? messages[0] ?? (asText(title) || asText(reason) || asText(error_type) || undefined)
 }
 
-/** Fields with the seconds after which a request may succeed (Google, most, Hugging Face, ChatGPT). */
-const DELAYS = ['retryDelay', 'retry_after', 'retryAfter', 'retryAfterSeconds', 'estimated_time', 'resets_in_seconds']
+/** Fields with the time after which a request may succeed: seconds, or a duration such as `"23.5s"`. */
+const DELAYS = [
+  ...['retryDelay', 'retry_after', 'retryAfter', 'retryAfterSeconds', 'retry_after_seconds', 'estimated_time'],
+  ...['resets_in_seconds', 'quotaResetDelay'],
+]
+/** Fields with milliseconds, and with a time, such as that at which a limit resets (ChatGPT, Google). */
+const DELAYS_MS = ['retry_after_ms', 'retryAfterMs']
+const TIMES = ['resets_at', 'reset_at', 'resetAt', 'quotaResetTimeStamp']
+/** Smallest number of seconds that is a time rather than a duration. */
+const EPOCH = 1e9
+
+/** Returns the delay that an object states. */
+function delayIn(fields: Fields): Pick<ErrorBody, 'retryAfter' | 'retryAt'> {
+  const milliseconds = DELAYS_MS.map((key) => millisecondsOf(fields[key], 1)).find((delay) => delay !== undefined)
+  const delays = DELAYS.map((key) => millisecondsOf(fields[key], 1000)).filter((delay) => delay !== undefined)
+  const delay = milliseconds ?? delays.find((one) => one < EPOCH * 1000)
+  const time = [...TIMES.map((key) => fields[key]), ...delays.map((one) => one / 1000)].find(isTime)
+  return { ...(delay !== undefined && { retryAfter: delay }), ...(time !== undefined && { retryAt: time }) }
+}
+
+const isTime = (value: unknown): value is string | number =>
+  Number(value) >= EPOCH || /^\d{4}-\d\d-\d\dT.*(?:Z|[+-]\d\d:\d\d)$/.test(asText(value))
 
 /** Reads the facts that an object states itself, rather than an object inside it. */
 function readOwn(fields: Fields): ErrorBody {
@@ -222,12 +248,11 @@ function readOwn(fields: Fields): ErrorBody {
   const status = ['status', 'code', 'status_code', 'statusCode', 'http_code', 'error_code']
     .map((key) => statusOf(fields[key]))
     .find(Boolean)
-  const delay = DELAYS.map((key) => secondsOf(fields[key])).find((seconds) => seconds !== undefined)
   return {
     ...(field && { field: field.slice(0, 200) }),
     ...(code && { code }),
     ...(status && { status }),
-    ...(delay !== undefined && { retryAfter: delay * 1000 }),
+    ...delayIn(fields),
   }
 }
 
@@ -243,9 +268,10 @@ function statusOf(value: unknown): number | undefined {
   return Number.isInteger(status) && status >= 400 && status < 600 ? status : undefined
 }
 
-/** Returns seconds that are a number, or written as Google does (`"23.5s"`). */
-function secondsOf(value: unknown): number | undefined {
-  if (typeof value === 'number' && value >= 0) return value
-  const text = /^(\d+(?:\.\d+)?)s?$/.exec(asText(value))
-  return text ? Number(text[1]) : undefined
+/** Returns a delay in these units: a number, a text of one, a duration as Google writes it, or its object (ms). */
+function millisecondsOf(value: unknown, unit: number): number | undefined {
+  const given = isObject(value) ? value.seconds : value
+  if (typeof given === 'number') return given >= 0 ? given * unit : undefined
+  const number = numberOf(given)
+  return number === null ? (durationOf(asText(given)) ?? undefined) : number * unit
 }

@@ -12,7 +12,7 @@ const encoder = new TextEncoder()
 /** Maximum wait for a connection that is still busy although its answer is complete (ms). */
 const MAX_LINGER = 1_000
 /** Response headers used to classify errors. */
-const ERROR_HEADERS = ['retry-after', 'retry-after-ms', 'location', 'content-type'] as const
+const ERROR_HEADERS = ['retry-after', 'retry-after-ms', 'x-ms-retry-after-ms', 'location', 'content-type'] as const
 /** Number of pending parts at which reading pauses. */
 const MAX_PENDING = 100
 
@@ -244,7 +244,7 @@ function pick(
   headers: Readonly<Record<string, string | string[] | undefined>>,
   isLimited: boolean,
 ): Record<string, string> {
-  const limits = isLimited ? Object.entries(headers).filter(([name]) => name.includes('ratelimit')) : []
+  const limits = isLimited ? Object.entries(headers).filter(([name]) => /rate-?limit/.test(name)) : []
   const picked: Record<string, string> = Object.fromEntries(limits.map(([name, value]) => [name, String(value)]))
   for (const name of ERROR_HEADERS) if (typeof headers[name] === 'string') picked[name] = headers[name]
   const encoding = headers['content-encoding']

@@ -5,16 +5,16 @@ import type { ErrorBody } from './error-bodies.ts'
 // How long a provider asks its client to wait.
 
 /** Facts of an unsuccessful answer that may state a delay. */
-type Facts = Pick<ErrorBody, 'retryAfter'> & { message: string; headers?: unknown }
+type Facts = Pick<ErrorBody, 'retryAfter' | 'retryAt'> & { message: string; headers?: unknown }
 
 /** Returns how long a provider asks its client to wait (ms), from the headers, the body or the message. */
-export function retryAfterOf({ headers, retryAfter, message }: Facts, now: number): number | null {
+export function retryAfterOf({ headers, retryAfter, retryAt, message }: Facts, now: number): number | null {
   const fields = asObject(headers)
   return (
-    numberOf(fields['retry-after-ms']) ??
-    untilReset(fields['retry-after'], now) ??
+    statedIn(fields, now) ??
     retryAfter ??
-    inSentence(message) ??
+    (retryAt === undefined ? null : untilReset(String(retryAt), now)) ??
+    inSentence(message, now) ??
     resetOf(fields, now) ??
     ofPolicies(fields.ratelimit) ??
     (LOADING.test(message) ? LOAD_TIME : null)
@@ -27,9 +27,17 @@ const LOADING =
 /** Wait for a model that a server loads, which takes from seconds to minutes (ms). */
 const LOAD_TIME = 15_000
 
-/** Returns a delay in the rate-limit headers of a gateway, whose names are in any case (ms). */
-export const delayInHeaders = (headers: Fields, now: number): number | null =>
-  resetOf(Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value])), now)
+/** Returns the delay in the headers for it (ms). Azure has one of its own. */
+const statedIn = (headers: Fields, now: number): number | null =>
+  numberOf(headers['retry-after-ms']) ??
+  numberOf(headers['x-ms-retry-after-ms']) ??
+  untilReset(headers['retry-after'], now)
+
+/** Returns the delay in the headers of a provider that a gateway repeats, whose names are in any case (ms). */
+export function delayInHeaders(given: Fields, now: number): number | null {
+  const headers = Object.fromEntries(Object.entries(given).map(([name, value]) => [name.toLowerCase(), value]))
+  return statedIn(headers, now) ?? resetOf(headers, now)
+}
 
 /**
  * Returns the time until a limit of the header `RateLimit` resets that a request has reached (ms): `"api";r=0;t=55`
@@ -46,7 +54,7 @@ function ofPolicies(value: unknown): number | null {
   return seconds.length ? Math.max(...seconds) * 1000 : null
 }
 
-const RESET = /^(?:x-|anthropic-)?ratelimit\b.*\breset\b/
+const RESET = /^(?:x-|anthropic-)?rate-?limit\b.*\breset\b/
 
 /**
  * Returns the time until the limit resets that a request has reached (ms). If the headers state several limits, only
@@ -70,21 +78,39 @@ function untilReset(value: unknown, now: number): number | null {
   return Math.max(0, (number < EPOCH_MS ? number * 1000 : number) - now)
 }
 
-/** Wordings before a delay. */
-const BEFORE_DELAY =
-  /(?:(?:try again|retry)(?: \w+)? (?:in|after)|\bresets? (?:in|after)|please wait(?: for)?) ~?(?=\d)/i
+/** Wordings before a delay, and before a time. */
+const BEFORE_DELAY = new RegExp(
+  [
+    /(?:try again|retry)(?: \w+)? (?:in|after) ~?(?=\d|an? (?:second|minute|hour|day)\b)/,
+    /\bresets? (?:in|after) ~?(?=\d|an? (?:second|minute|hour|day)\b)/,
+    /\bretry[ _-]?after["']?\s?[:=]\s?["']?(?=\d)/,
+    /\b(?:wait(?: for)?(?: at least)?|available(?: again)? in|back ?off for) ~?(?=\d)/,
+    /请(?:在|等待)?\s?(?=\d{1,9}\s?(?:秒|分|小时))/,
+  ]
+    .map(({ source }) => source)
+    .join('|'),
+  'i',
+)
+const BEFORE_TIME = /\b(?:again|resets?|retry|after|until)(?: \w+)?(?: at)? (\d{4}-\d\d-\d\dT[\d:.]{5,15}Z)/i
 /** Maximum length of a delay in words (characters). */
 const MAX_WORDS = 60
 
 /** Units of a delay, by their first letters. */
-const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 }
+const UNITS: Readonly<Record<string, number>> = {
+  ...{ ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 },
+  ...{ 秒: 1000, 分: 60_000, 小: 3_600_000 },
+}
 
 /** Returns the delay in a sentence such as "Please try again in 2m3s" or "in 1 hour and 5 minutes" (ms). */
-function inSentence(message: string): number | null {
+function inSentence(message: string, now: number): number | null {
   const found = BEFORE_DELAY.exec(message)
-  if (!found) return null
-  const words = message.slice(found.index + found[0].length).slice(0, MAX_WORDS)
-  const part = /(\d{1,9}(?:\.\d{1,12})?)\s?(ms|(?:sec|min|h(?:our|r)?|day|[smd])[a-z]*)?(?![a-z])(?:,? and |,? )?/iy
+  if (!found) return untilReset(BEFORE_TIME.exec(message)?.[1], now)
+  const words = message
+    .slice(found.index + found[0].length)
+    .replace(/^an? /i, '1 ')
+    .slice(0, MAX_WORDS)
+  const part =
+    /(\d{1,9}(?:\.\d{1,12})?)\s?(ms|(?:sec|min|h(?:our|r)?|day|[smd])[a-z]*|秒|分|小时)?(?![a-z])(?:,? and |,? )?/iy
   let delay = 0
   for (let next = part.exec(words); next; next = part.exec(words)) {
     const unit = next[2]?.toLowerCase() ?? 's'
