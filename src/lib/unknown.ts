@@ -20,6 +20,15 @@ export const asText = (value: unknown): string => (typeof value === 'string' ? v
 /** Returns a list unchanged, and an empty list for anything else. */
 export const asList = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : NO_ENTRIES)
 
+/**
+ * Returns the entries of a list, also of one that a server has written as an object: its only entry, or its entries by
+ * their numbers, as PHP does for a list with gaps.
+ */
+export const asEntries = (value: unknown): readonly unknown[] => {
+  if (!isObject(value)) return asList(value)
+  return Object.keys(value).every((key) => /^\d+$/.test(key)) ? Object.values(value) : [value]
+}
+
 /** Returns an object without its null fields, which then count as absent. */
 export const withoutNull = (fields: Fields): Fields =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))

@@ -442,6 +442,17 @@ describe('the reader of chat completions', () => {
     expect(read(raw(body))).toMatchObject({ text, finish: 'stop' })
   })
 
+  it('reads objects, numbers and JSON texts where lists and texts should be', () => {
+    const call = { id: 'a', function: { name: 'add', arguments: '{"x":1}' } }
+    const end = data({ choices: { 0: { delta: {}, finish_reason: 'stop' } } })
+    for (const choices of [{ delta: { content: 42 } }, { 0: { delta: { content: '42' } } }])
+      expect(read(data({ choices }), end, DONE)).toMatchObject({ text: '42', finish: 'stop' })
+    expect(read(chunk({ content: 4 }), chunk({ content: 0 }, 'stop'), DONE)).toMatchObject({ text: '40' })
+    for (const tool_calls of [{ 1: call }, JSON.stringify([call])])
+      expect(callsOf(chunk({ tool_calls }))).toEqual(['add({"x":1})'])
+    expect(read(chunk({ content: 'Hi', tool_calls: {} }, 'stop'), DONE)).toMatchObject({ text: 'Hi', calls: [] })
+  })
+
   it('reads events whose JSON is encoded twice', () => {
     const events = [chunk({ content: 'Hi' }), chunk({}, 'stop')].map((event) =>
       data(event.slice('data: '.length).trim()),

@@ -643,6 +643,11 @@ describe('the stream of Google', () => {
       'Hi stop 5/7',
     ],
     [
+      'objects where lists should be',
+      data({ candidates: { content: { parts: { text: 'Hi' } }, finishReason: 'STOP' }, usageMetadata }),
+      'Hi stop 5/7',
+    ],
+    [
       'parts that are null, empty or unknown',
       chunk(null) + chunk([null, {}, { text: null }, { later: 1 }]) + chunk([{ text: 'Hi' }], 'STOP'),
       'Hi stop 5/7',

@@ -1,5 +1,6 @@
 import type { LanguageModelV4Usage, SharedV4ProviderMetadata } from '@ai-sdk/provider'
-import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { parseJson } from '../../../lib/json.ts'
+import { asEntries, asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { isNothing } from './call-inputs.ts'
 import { unifiedReason } from './finish-reasons.ts'
 import { createInlineReasoning, type InlineReasoning } from './inline-reasoning.ts'
@@ -128,7 +129,7 @@ function emitText(reply: ChatReply, text: string, parts: Part[]): void {
 
 /** Some servers send a list of parts where others send text. */
 function emitContent(reply: ChatReply, content: unknown, parts: Part[]): void {
-  if (typeof content === 'string') emitText(reply, content, parts)
+  if (typeof content === 'string' || typeof content === 'number') emitText(reply, String(content), parts)
   // Cloudflare parses the JSON of an answer.
   else if (isObject(content) && typeof content.type !== 'string' && !wordsOf(content.text))
     emitText(reply, JSON.stringify(content), parts)
@@ -209,7 +210,7 @@ function emitWords(reply: ChatReply, { extra_content: extra, refusal }: Fields, 
   // Gemini marks its thoughts, which are in tags, too.
   const isThought = reply.inline !== null && asObject(asObject(extra).google).thought === true
   if (isThought && typeof content === 'string') think(reply, 'content', content.replace(THOUGHT_TAGS, ''), parts)
-  else if (content) emitContent(reply, content, parts)
+  else if (content || content === 0) emitContent(reply, content, parts)
   emitRefusal(reply, asText(refusal), parts)
 }
 
@@ -220,7 +221,8 @@ function emitOthers(
   parts: Part[],
 ): void {
   for (const _ of asList(images)) parts.push(FILE)
-  for (const call of isObject(listed) ? [listed] : asList(listed)) addCall(reply, asObject(call), parts)
+  const made = typeof listed === 'string' ? parseJson(listed) : listed
+  for (const call of asEntries(made)) addCall(reply, asObject(call), parts)
   if (isObject(legacy) && (legacy.name || legacy.arguments)) addCall(reply, { function: legacy }, parts)
   if (isObject(extra) && asObject(extra.google).thought !== true) reply.textExtra = extra
 }
@@ -256,7 +258,7 @@ function readChoice(
 /** Reads a chunk or a whole completion. */
 export function readChunk(reply: ChatReply, given: Fields, event: string | undefined, parts: Part[]): void {
   const chunk = given.choices === undefined ? unwrapped(given) : given
-  const listed = asList(chunk.choices)
+  const listed = asEntries(chunk.choices)
   const choice = asObject(listed[0])
   if (!reply.isBegun && !Array.isArray(chunk.choices)) checkApi(chunk)
   const error = reportedError(chunk, choice, event)
@@ -268,7 +270,7 @@ export function readChunk(reply: ChatReply, given: Fields, event: string | undef
     return
   }
   const { choices } = chunk
-  reply.isBegun ||= Array.isArray(choices)
+  reply.isBegun ||= Array.isArray(choices) || listed.length > 0
   if (choices !== undefined && choices !== null && !reply.isBegun)
     throw new ModelError('The model server sent data that cannot be read', 'unreadable')
   readChoice(reply, choice, parts)
