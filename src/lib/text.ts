@@ -84,3 +84,7 @@ export function percentDecoded(text: string): string {
     return text
   }
 }
+
+/** Returns a name with underscores in camel case. */
+export const camelCased = (name: string): string =>
+  name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())

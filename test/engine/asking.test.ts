@@ -183,6 +183,12 @@ describe('Anthropic', () => {
 describe('a refusal that names a parameter', () => {
   const cases: [name: string, refused: string, isRefused: (body: ModelRequest['body']) => boolean, settings: object][] =
     [
+      [
+        'presence_penalty',
+        'Model grok-4 does not support parameter presencePenalty.',
+        (body) => body.presence_penalty !== undefined,
+        { providerOptions: { compatible: { presence_penalty: 0.5 } } },
+      ],
       ['stream_options', 'Unknown field: stream_options', (body) => body.stream_options !== undefined, {}],
       [
         'temperature',
@@ -263,10 +269,16 @@ describe('a refusal that names a parameter', () => {
   })
 
   test('is not repeated: an answer of the model that the provider reports as a bad request', async () => {
-    lab.model.script({ error: { status: 400, message: 'Failed to call a function.', code: 'tool_use_failed' } })
-    const { execution, requests } = await run()
-    expect(execution).toMatchObject({ status: 'failed', error: 'HTTP 400: Failed to call a function.' })
-    expect(requests).toHaveLength(1)
+    for (const message of [
+      'Failed to call a function.',
+      "Tool call validation failed: parameters for tool two did not match schema: errors: [missing properties: 'q'].",
+    ]) {
+      lab.model.script({ error: { status: 400, message, code: 'tool_use_failed' } })
+      const { execution, requests } = await run()
+      const error = `HTTP 400: ${message} Send the message again, or choose another model`
+      expect(execution).toMatchObject({ status: 'failed', error, warnings: [] })
+      expect(requests).toHaveLength(1)
+    }
   })
 
   test('is none: an answer that the provider could not read or broke off, asked for once more', async () => {

@@ -112,6 +112,11 @@ test.each([
   [400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', 'tools:flag'],
   [500, 'Jinja Exception: System role not supported', 'system'],
   [500, 'The server had an error while processing your request', undefined],
+  [
+    400,
+    "Tool call validation failed: parameters for tool two did not match schema: errors: ['q' is missing]",
+    undefined,
+  ],
   [500, "Expected 'content' to be a string or an array", 'empty_content'],
   [500, 'Value is not callable: null at row 1, column 72', 'empty_content'],
   [400, 'can only concatenate str (not "NoneType") to str', 'empty_content'],

@@ -5,6 +5,8 @@ const TOO_LONG: readonly RegExp[] = [
   /context[ _-]?(?:length|window|size|limit)|ContextWindowExceeded|exceed_context_size|context shift is disabled/i,
   /(?:prompt|input|request|messages?|conversation)(?: \w+){0,3}(?: \([^)]{1,40}\))? (?:is|are|was) too (?:long|large|big)/i,
   /(?:prompt|input|conversation)[ _]?(?:tokens?[ _])?too[ _]?(?:long|large)|prompt is over the limit/i,
+  // StepFun.
+  /\b(?:messages?|prompt|input|request) length (?:exceeds|is over) the (?:limit|max)/i,
   // Volcengine, TensorRT-LLM.
   /(?:input|prompt|sequence) length(?: of the \w+)?(?: is)? ?\(?[\d.,]+\)?(?: tokens?)?,? (?:which )?(?:is )?(?:exceeds?|longer than|greater than|larger than)/i,
   /sum of prompt length\b.{0,80}should not exceed/i,

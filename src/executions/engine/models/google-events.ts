@@ -1,4 +1,5 @@
-import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
+import { camelCased } from '../../../lib/text.ts'
+import { asEntries, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { isEmpty } from './call-inputs.ts'
 import { refuseChat } from './other-apis.ts'
 import type { Emit, ProviderEvents } from './provider-events.ts'
@@ -14,15 +15,15 @@ export function createGoogleEvents(emit: Emit): ProviderEvents {
     const error = errorIn(given)
     if (error) throw error
     refuseChat(given, 'GOOGLE_BASE_URL')
-    const event = camelCased(given)
+    const event = withApiNames(given)
     // Gateways wrap the chunk (Code Assist, Vertex).
     if (isObject(event.response)) {
       read(event.response)
       return
     }
     const usageMetadata = usageOf(event.usageMetadata)
-    const { blockReason } = camelCased(asObject(event.promptFeedback))
-    const candidate = asList(event.candidates).find((one) => isObject(one) && Number(one.index ?? 0) === 0)
+    const { blockReason } = withApiNames(asObject(event.promptFeedback))
+    const candidate = asEntries(event.candidates).find((one) => isObject(one) && Number(one.index ?? 0) === 0)
     if (!candidate && !usageMetadata && !blockReason) {
       if (Array.isArray(event.candidates)) isBegun = true
       emit({ type: 'ping' })
@@ -36,7 +37,7 @@ export function createGoogleEvents(emit: Emit): ProviderEvents {
       ...(usageMetadata && { usageMetadata }),
       ...(typeof blockReason === 'string' && { promptFeedback: { blockReason } }),
     })
-    if (blockReason || camelCased(asObject(candidate)).finishReason) isSettled = true
+    if (blockReason || withApiNames(asObject(candidate)).finishReason) isSettled = true
   }
 
   return {
@@ -58,15 +59,11 @@ export function createGoogleEvents(emit: Emit): ProviderEvents {
   }
 }
 
-const SNAKE_CASED = /_([a-z])/g
-
 /** Returns an object with the API's names of its fields. Some gateways answer with those of Python's library. */
-function camelCased(fields: Fields): Fields {
+function withApiNames(fields: Fields): Fields {
   const names = Object.keys(fields)
   if (!names.some((name) => name.includes('_'))) return fields
-  return Object.fromEntries(
-    names.map((name) => [name.replace(SNAKE_CASED, (_, letter: string) => letter.toUpperCase()), fields[name]]),
-  )
+  return Object.fromEntries(names.map((name) => [camelCased(name), fields[name]]))
 }
 
 /**
@@ -107,9 +104,11 @@ function createCalls() {
 }
 
 function candidateOf(given: Fields, calls: ReturnType<typeof createCalls>): Fields {
-  const { content, finishReason } = camelCased(given)
+  const { content, finishReason } = withApiNames(given)
   const isReason = typeof finishReason === 'string' || typeof finishReason === 'number'
-  const added = asList(asObject(content).parts).flatMap(partOf).flatMap(calls.add)
+  const added = asEntries(asObject(asEntries(content)[0]).parts)
+    .flatMap(partOf)
+    .flatMap(calls.add)
   const parts = isReason && finishReason ? [...added, ...calls.end()] : added
   return {
     ...(parts.length && { content: { role: 'model', parts } }),
@@ -118,7 +117,7 @@ function candidateOf(given: Fields, calls: ReturnType<typeof createCalls>): Fiel
 }
 
 function partOf(value: unknown): Fields[] {
-  const { text, thought, functionCall, inlineData, thoughtSignature } = camelCased(asObject(value))
+  const { text, thought, functionCall, inlineData, thoughtSignature } = withApiNames(asObject(value))
   const signature = typeof thoughtSignature === 'string' && { thoughtSignature }
   if (isObject(functionCall)) return [{ functionCall: withTextOfInput(functionCall), ...signature }]
   // Only the number of files counts, which are not read.
@@ -143,7 +142,7 @@ const COUNTS = [
 /** Returns the numeric counts. Output that is not reported is computed from the total. */
 function usageOf(value: unknown): Fields | null {
   if (!isObject(value)) return null
-  const fields = camelCased(value)
+  const fields = withApiNames(value)
   const counts: Record<string, number> = {}
   for (const name of COUNTS) {
     const count = typeof fields[name] === 'string' && asText(fields[name]) ? Number(fields[name]) : fields[name]

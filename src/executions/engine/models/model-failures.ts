@@ -99,12 +99,13 @@ const MODEL_DENIED = anyOf(
   /model\.?\s?access\s?denied/,
 )
 
-/** Wordings of local servers that could not read an answer of their model, which most of them quote. */
+/** Wordings of servers that could not use an answer of their model, such as its call of a tool, which most of them quote. */
 export const UNREAD_ANSWER = anyOf(
   /failed to parse (?:input at pos(?:ition)? \d+|tool call)\b|error parsing tool call:/,
   /model produced output that does not match|while expecting start token|tokens remaining in message header/,
-  // SambaNova.
-  /model did not output valid tool call/,
+  // SambaNova, Groq.
+  /model did not output valid tool call|tool call validation failed|failed to call a function\./,
+  /model generated output that could not be parsed/,
 )
 
 /**
@@ -132,8 +133,8 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       /exceededbudget|budget (?:limit )?(?:has been )?exceeded|over budget|exceeded its (?:maximum )?budget/,
       // watsonx, Volcengine, Ollama.
       /usage quota has been reached|reached the set inference limit|requires a subscription/,
-      // Zhipu and Chinese gateways: no balance, in arrears, the quota is used up, the plan has expired.
-      /余额不足|欠费|额度(?:不足|已用尽)|套餐已到期/,
+      // Zhipu, Tencent and Chinese gateways: no balance, in arrears, the quota is used up, the plan has expired.
+      /余额不足|欠费|(?:额度|余量)(?:不足|已用尽)|套餐已到期/,
     ),
   ],
   [
@@ -183,6 +184,8 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       /no endpoints found for|no allowed providers|no healthy deployments/,
       // Azure.
       /does(?: not|n't) work with the specified model|deployment\b.{0,40}does not exist|deploymentnotfound/,
+      // llama-swap.
+      /could not find real modelid/,
       // LM Studio, Volcengine, NVIDIA.
       /model (?:unloaded|has crashed|has been sunset)|model_?not_?open|function '[\w-]+': not found for account/,
       /degraded function cannot be invoked/,
@@ -212,7 +215,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
     ),
   ],
   ['timeout', /timed? ?out|deadline_exceeded/i],
-  // llama.cpp, Ollama, LM Studio, vLLM.
+  // llama.cpp, Ollama, LM Studio, vLLM, Groq.
   ['broken_off', UNREAD_ANSWER],
 ]
 
@@ -230,6 +233,8 @@ const FIELDS: readonly RegExp[] = [
   /(?:property|parameter|field|argument|option|feature) ['"`]([\w.[\]-]+)['"`] (?:is |are )?(?:not |un)/i,
   /['"`]([\w.[\]-]+)['"`](?: \w+){0,3} (?:is|are|was) (?:not (?:supported|allowed|permitted|a valid|recognized|available)|unsupported|deprecated|no longer)/i,
   /does(?: not|n't) support (?:the )?(?:parameter |field )?['"`]([\w.[\]-]+)['"`]/i,
+  // xAI.
+  /does(?: not|n't) support (?:the )?(?:parameter|argument) ([\w.[\]-]*\w)/i,
   // Qwen and DeepSeek: "Thinking mode does not support this tool_choice".
   /(?:not|n't) support (?:the |this )?(?:parameter |field )?([a-z]+_[a-z_]+)\b/i,
 ]
@@ -277,8 +282,9 @@ const OF_STATUS: ReadonlyMap<number, FailureKind> = new Map([
   [410, 'unknown_model'],
   [424, 'overloaded'],
   [429, 'rate_limit'],
-  // Portkey and WSO2, for their guardrails.
+  // Portkey and WSO2, for their guardrails, and StepFun.
   [446, 'content_filter'],
+  [451, 'content_filter'],
   [498, 'overloaded'],
   [499, 'overloaded'],
   [504, 'timeout'],
@@ -299,6 +305,7 @@ export function kindOf({ message, code = '', status = 0, field }: Facts): Pick<M
   if (worded === 'unknown_model') return { kind: worded, ...none }
   if (isServerFault(status)) return { kind: worded === 'rate_limit' ? worded : 'overloaded', ...none }
   if (worded === 'auth' && status === 400) return { kind: worded, ...none }
+  if (worded === 'broken_off') return { kind: worded, ...none }
   const isRefusal = REFUSALS.has(status)
   const named = isRefusal || (status === 0 && !worded) ? (field ?? namedField(message)) : null
   if (named) return { kind: 'unsupported', field: named }

@@ -177,7 +177,8 @@ export async function createAsking(
   async function isRepeatable(failure: ModelFailure, error: unknown): Promise<boolean> {
     // A reply that broke off before any output, such as one that the provider (Gemini) could not read itself, mostly
     // succeeds at once. Others refuse theirs with 400 (Groq's `tool_use_failed`), which is never repeated.
-    if (!done.isRepeated && (isResetBeforeAnswer(error) || failure.kind === 'broken_off')) {
+    const isBrokenOff = failure.kind === 'broken_off' && !isRefusal(failure.status)
+    if (!done.isRepeated && (isResetBeforeAnswer(error) || isBrokenOff)) {
       done.isRepeated = true
       return true
     }
@@ -286,6 +287,8 @@ export async function createAsking(
 
 const prefixed = (fields: Fields): Fields =>
   Object.fromEntries(Object.entries(fields).map(([name, value]) => [`extra:${name}`, value]))
+
+const isRefusal = (status: number | null): boolean => status !== null && status >= 400 && status < 500
 
 /** Failures that another key may repair. */
 const REPLACEABLE: ReadonlySet<string> = new Set(['auth', 'quota'])

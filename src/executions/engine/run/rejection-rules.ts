@@ -1,5 +1,6 @@
 import type { LanguageModelV4FunctionTool, LanguageModelV4Prompt } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
+import { camelCased } from '../../../lib/text.ts'
 import type { Fields } from '../../../lib/unknown.ts'
 import type { Change } from './change.ts'
 import { digestsIn, filesIn, hasDocuments } from './request-changes.ts'
@@ -268,7 +269,7 @@ export const RULES_OF_PARTS: readonly Rule[] = [
   {
     change: ({ text, request: { fields } }) =>
       Object.keys(fields)
-        .filter((name) => hasWord(text, name))
+        .filter((name) => hasField(text, name))
         .map((name): Change => `extra:${name}`),
   },
   // The value alone, as gateways pass OpenAI's refusals on without the name of the field.
@@ -387,6 +388,9 @@ const isQuoted = (value: unknown, detail: string): boolean =>
 
 const hasWord = (text: string, word: string): boolean =>
   new RegExp(`(?<![\\w-])${word.replace(/[^\w-]/g, '\\$&')}(?![\\w-])`).test(text)
+
+/** Returns whether a text has the name of a field, also as xAI writes it (`presencePenalty`). */
+const hasField = (text: string, name: string): boolean => hasWord(text, name) || hasWord(text, camelCased(name))
 
 /** Returns the tools that a rejection names, by index or name. */
 function namedTools(text: string, tools: readonly LanguageModelV4FunctionTool[]): string[] {

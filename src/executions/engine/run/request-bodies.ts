@@ -1,3 +1,4 @@
+import { camelCased } from '../../../lib/text.ts'
 import { asList, asObject, asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { plainSchema } from '../models/tool-schemas.ts'
 import { type Changes, numberOf, valuesOf } from './change.ts'
@@ -78,8 +79,6 @@ function withoutPartFields({ contents }: Fields, changes: Changes): Fields {
   })
   return { contents: changed }
 }
-
-const camelCased = (name: string): string => name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase())
 
 /** Moves the system prompt of OpenAI's Responses API into the field that ChatGPT's servers demand. */
 function withInstructions(input: readonly unknown[]): Fields {
