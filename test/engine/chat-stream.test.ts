@@ -128,6 +128,11 @@ describe('the reader of chat completions', () => {
       [chunk({ content: [{ type: 'tool_use', id: 'a', name: 'add', input: { x: 1 } }] })],
       ['add({"x":1})'],
     ],
+    [
+      'backslashes that escape nothing',
+      [call('add', '{"x":"\\d+\\\\.\\n","y":"C:\\Dir"}', a)],
+      ['add({"x":"\\\\d+\\\\.\\n","y":"C:\\\\Dir"})'],
+    ],
     ['raw line breaks in a text of the input', [call('add', '{"x":"a\nb\tc"}', a)], ['add({"x":"a\\nb\\tc"})']],
     ['an input that is an object', [call('add', { x: 1 }, a)], ['add({"x":1})']],
     ['an input in a list', [call('add', '[{"x":1}]', a)], ['add({"x":1})']],

@@ -452,8 +452,10 @@ it('files of an answer are left out with a warning, and reasoning alone is no an
   })
   const end = data({ candidates: [{ finishReason: 'STOP' }] })
   expect((await run([image + end], google.model)).execution.error).toContain('only files, such as pictures')
-  const thought = data({ candidates: [{ content: { parts: [{ text: 'Hm.', thought: true }] } }] })
-  expect((await run([thought + end], google.model)).execution.error).toContain('only reasoning, without an answer')
+  const thought = (text: string) => data({ candidates: [{ content: { parts: [{ text, thought: true }] } }] })
+  const errorAfter = async (text: string) => (await run([thought(text) + end], google.model)).execution.error
+  expect(await errorAfter('Hm.')).toContain('only reasoning, without an answer')
+  expect(await errorAfter('I look.\n<tool_call>echo')).toContain('wrote a call of a tool into its reasoning')
 })
 
 it("the phase of OpenAI's messages is sent back with them", async () => {

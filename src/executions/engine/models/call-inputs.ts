@@ -188,14 +188,23 @@ function parsePython(text: string): unknown {
 }
 
 /**
- * Escapes the control characters in the strings of a JSON text, and unescapes single quotes. Passes once over it:
- * inputs that were cut off are long, and a pattern for whole strings would begin anew at each of their quotes.
+ * Escapes the control characters in the strings of a JSON text and backslashes that escape nothing, such as in `\\d`, and
+ * unescapes single quotes. Passes once over it: inputs that were cut off are long, and a pattern for whole strings would
+ * begin anew at each of their quotes.
  */
 export function escapeControls(json: string): string {
   let isText = false
   return json.replace(/\\[\s\S]|["\u0000-\u001f]/g, (found) => {
     if (found === '"') isText = !isText
     if (found === "\\'") return "'"
-    return isText && found < ' ' ? `\\u${found.charCodeAt(0).toString(16).padStart(4, '0')}` : found
+    if (!isText) return found
+    if (found.length === 1) return escapeControl(found)
+    return ESCAPED.has(found.charAt(1)) ? found : `\\\\${escapeControl(found.charAt(1))}`
   })
 }
+
+/** Characters that may follow a backslash in JSON. */
+const ESCAPED: ReadonlySet<string> = new Set('"\\/bfnrtu')
+
+const escapeControl = (character: string): string =>
+  character < ' ' ? `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}` : character

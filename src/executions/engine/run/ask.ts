@@ -10,6 +10,7 @@ import type { Again } from './asking.ts'
 import { announcesCall, type Draft, endOf, isBegun, isUnseen, NO_CALL, newDraft, receive } from './draft.ts'
 import { EmptyReply } from './failures.ts'
 import { arrange } from './history.ts'
+import { writesCall, writtenCall } from './offers.ts'
 import type { Emit, RunInput, RunUsage } from './run.ts'
 import type { Reply } from './steps.ts'
 
@@ -63,12 +64,15 @@ export async function ask(
 
 /** Returns a complete draft as a reply, and counts its tokens. Throws {@link ModelError} if it has no answer. */
 function toReply(input: RunInput, draft: Draft, usage: RunUsage): Reply {
-  const { asking, output, warn } = input
+  const { asking, output, tools, warn } = input
   const read = separateReasoning(
     draft.pieces.map(({ part }) => part),
     asking.current().model,
   )
   const parts = output ? answerInReasoning(read, output) : read
+  // Servers that find no call in the reasoning of their model (GLM, Qwen) end an answer that has nothing else.
+  const isLost = tools.length > 0 && parts.every((part) => part.type === 'reasoning' && writesCall(part.text, tools))
+  if (parts.length && isLost) throw new ModelError(writtenCall('reasoning'), 'broken_off')
   const stopReason = endOf(parts, draft)
   count(usage, draft)
   if (announcesCall(parts, draft)) warn('cut_off', NO_CALL)

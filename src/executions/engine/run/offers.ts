@@ -1,5 +1,6 @@
 import type { JSONSchema7 } from '@ai-sdk/provider'
-import { asList, asObject, asText } from '../../../lib/unknown.ts'
+import { parseJson } from '../../../lib/json.ts'
+import { asEntries, asList, asObject, asText } from '../../../lib/unknown.ts'
 import { fitDescription, fitSchema } from '../models/tool-schemas.ts'
 import { fitInput } from './inputs.ts'
 import type { ReplyPart } from './steps.ts'
@@ -122,19 +123,19 @@ const canonical = (name: string) =>
  * else has them (MiniMax-M3, Kimi K3, DeepSeek).
  */
 const WRITTEN_CALL =
-  /\]<\]minimax\[>\[<|<\|open\|>tools|<[|｜]{1,2}DSML[|｜]|(?:^|\n)[ \t]{0,8}(?:<tool_call>|<function=|<function_calls>|<\w+:tool_call>|<invoke name=|<\|python_tag\|>|<\|START_ACTION\|>|<\|tool_call|<\|channel\|>commentary to=|<｜tool▁call|\[TOOL_CALLS\])/
+  /\]<\]minimax\[>\[<|<\|open\|>tools|<[|｜]{1,2}DSML[|｜]|(?:^|\n)[ \t]{0,8}(?:<tool_calls?>|<TOOLCALL>|<function=|<function_calls>|<\w+[:_]tool_call>|<start_function_call>|<invoke name=|<\|python_tag\|>|<\|START_ACTION\|>|<\|tool_call|(?:<\|channel\|>)?commentary to=|<｜tool[▁_]call|\[TOOL_CALLS\]|```tool_code)/
 
 /** Returns whether a model has written a call into its text: with marks, or as JSON with the name of a tool. */
 export function writesCall(text: string, tools: readonly Tool[]): boolean {
   if (WRITTEN_CALL.test(text)) return true
-  if (!/^\s*\{\s*"(?:name|type|function|tool|arguments|parameters)"/.test(text)) return false
-  try {
-    const { name, arguments: input, parameters } = JSON.parse(text)
-    return (input ?? parameters) !== undefined && tools.some((tool) => tool.name === name)
-  } catch {
-    return false
-  }
+  if (!/^\s*\[?\s*\{\s*"(?:name|type|function|tool|arguments|parameters)"/.test(text)) return false
+  const { name, arguments: input, parameters } = asObject(asEntries(parseJson(text))[0])
+  return (input ?? parameters) !== undefined && tools.some((tool) => tool.name === name)
 }
+
+/** Explains a call that a model has written where its server does not read it. */
+export const writtenCall = (place: 'text' | 'reasoning'): string =>
+  `The model wrote a call of a tool into its ${place}, so that it was not made: its server has to read the calls of this model (vLLM: --enable-auto-tool-choice and --tool-call-parser)`
 
 /** Returns the error for a model that calls an unknown tool. */
 export function noSuchTool(name: string, tools: readonly Tool[]): string {

@@ -16,7 +16,7 @@ import type { Asking } from './asking.ts'
 import { makeCalls } from './calls.ts'
 import { InvalidOutput } from './failures.ts'
 import { writtenBy } from './history.ts'
-import { understood, writesCall } from './offers.ts'
+import { understood, writesCall, writtenCall } from './offers.ts'
 import {
   assistantEvent,
   type Call,
@@ -177,15 +177,12 @@ async function publish({ steps: store, maxTurns }: RunInput, step: Step, steps: 
  * about a call that the model wrote as text.
  */
 function problemOf({ output, tools, warn }: RunInput, answer: string, progress: Progress): string | null {
-  if (tools.length && writesCall(answer, tools)) warn('tool_missing', WRITTEN_CALL)
+  if (tools.length && writesCall(answer, tools)) warn('tool_missing', writtenCall('text'))
   if (!output) return null
   const parsed = parseAnswer(output, answer)
   if (parsed.problem === null) progress.resultObject = JSON.stringify(parsed.value)
   return parsed.problem
 }
-
-const WRITTEN_CALL =
-  'The model wrote a call of a tool into its text, so that it was not made: its server has to read the calls of this model (vLLM: --enable-auto-tool-choice and --tool-call-parser)'
 
 /**
  * Leaves out the words around the JSON of a second answer, if the JSON alone fits. Models without a JSON mode add some.
