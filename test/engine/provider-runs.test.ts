@@ -556,6 +556,18 @@ it('a reasoning effort that the model does not have becomes the nearest one, wit
   ])
 })
 
+it("a reasoning effort reaches a model of the Responses API whose name is not OpenAI's", async () => {
+  const modelSettings = { reasoningEffort: 'high' }
+  const { requests } = await run([openai.text('Hi')], 'openai/gpt-oss-120b', { modelSettings })
+  expect(requests[0]!.body).toMatchObject({ reasoning: { effort: 'high' }, input: [{ role: 'system' }, {}] })
+  const message = "Unsupported parameter: 'reasoning.effort' is not supported with this model."
+  const body = JSON.stringify({ error: { message, type: 'invalid_request_error', param: 'reasoning.effort' } })
+  const refused = { status: 400, headers: {}, body }
+  const other = await run([refused, openai.text('Hi')], 'openai/gpt-4.1', { modelSettings })
+  expect(other.requests[1]!.body).not.toHaveProperty('reasoning')
+  expect(other.execution.warnings).toMatchObject([{ code: 'setting_ignored' }])
+})
+
 it('an option of the caller that the provider refuses is left out with a warning', async () => {
   const message = 'Your organization must be verified to generate reasoning summaries.'
   const body = JSON.stringify({ error: { message, type: 'invalid_request_error', param: 'reasoning.summary' } })

@@ -7,6 +7,7 @@ import type { CallOptions, TextModel } from './text-model.ts'
 export type Call = {
   /** The provider as its model names it (`openai.responses`, `compatible.chat`). */
   provider: string
+  modelId: string
   /** Whether tools are offered. */
   hasTools: boolean
   /** Whether it is the first step of its run. */
@@ -77,16 +78,24 @@ function toolChoiceOf({ toolChoice }: ModelSettings, { isFirst, demandedTool }: 
   return toolChoice && { type: toolChoice }
 }
 
+/** Names of OpenAI's own models. Those of other servers of the Responses API may not know the role `developer`. */
+const OF_OPENAI = /^(?:o\d+|gpt-4o|gpt-\d+(?:\.\d+)?)(?:-|$)/
+
 /** Returns the options of a provider's own package. */
 function providerOptionsOf(
-  { providerOptions, parallelToolCalls }: ModelSettings,
-  { provider, hasTools }: Call,
+  { providerOptions, parallelToolCalls, reasoningEffort }: ModelSettings,
+  { provider, modelId, hasTools }: Call,
   ignored: (name: keyof ModelSettings) => void,
 ): NonNullable<CallOptions['providerOptions']> {
   const own: Record<string, Fields> = { ...providerOptions }
   const isResponses = provider.startsWith('openai.')
   // OpenAI stores nothing: its reasoning comes back encrypted and is sent with each request.
   if (isResponses) own.openai = { store: false, ...own.openai }
+  // The package silently drops the effort of a model that it does not take for one that reasons.
+  if (isResponses && reasoningEffort !== undefined) {
+    const role = OF_OPENAI.test(modelId) ? {} : { systemMessageMode: 'system' }
+    own.openai = { forceReasoning: true, ...role, ...own.openai }
+  }
   if (parallelToolCalls !== undefined && hasTools) {
     if (isResponses) own.openai = { parallelToolCalls, ...own.openai }
     else if (provider.startsWith('anthropic'))

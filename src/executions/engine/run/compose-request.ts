@@ -102,6 +102,7 @@ function callOf({ model, demandedTool }: Target, tools: readonly { name: string 
   const isOffered = demandedTool !== null && tools.some(({ name }) => name === demandedTool)
   return {
     provider: model.provider,
+    modelId: model.modelId,
     hasTools: tools.length > 0,
     isFirst: step === 1,
     demandedTool: isOffered ? demandedTool : null,
