@@ -109,6 +109,9 @@ describe('a run with an output schema', () => {
     ['a JSON text around it', JSON.stringify(fitting)],
     ['an object around it', `{"answer": ${fitting}}`],
     ['a list around it', `[${fitting}]`],
+    ['itself behind it', `${fitting}\n${fitting}`],
+    ['a comma too many', fitting.replace('}', ',}')],
+    ['quotes of Python', fitting.replaceAll('"', "'")],
   ])('reads the JSON of a second answer with %s', async (_, answer) => {
     const { execution, requests } = await run([answer, answer])
     expect(requests).toHaveLength(2)

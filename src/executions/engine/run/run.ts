@@ -9,6 +9,7 @@ import { findAnswer, type Output, parseAnswer } from '../../../lib/output.ts'
 import { isObject } from '../../../lib/unknown.ts'
 import type { StopReason } from '../../../wire.ts'
 import { type MessageData, textOf } from '../events/events.ts'
+import { wholeInput } from '../models/call-inputs.ts'
 import { repairRequest } from '../models/output-format.ts'
 import type { TextModel } from '../models/text-model.ts'
 import { ask } from './ask.ts'
@@ -186,11 +187,13 @@ function problemOf({ output, tools, warn }: RunInput, answer: string, progress: 
 
 /**
  * Leaves out the words around the JSON of a second answer, if the JSON alone fits. Models without a JSON mode add some.
+ * Mends broken JSON as that of calls, and leaves out its repetitions.
  */
 function withJsonOnly(parts: ReplyPart[], output: Output): ReplyPart[] {
   const text = textOf(parts)
   if (parts.some(({ type }) => type === 'tool-call') || parseAnswer(output, text).problem === null) return parts
-  const json = findAnswer(output, text)
+  const mended = wholeInput(text)
+  const json = findAnswer(output, text) ?? (mended === text.trim() ? null : findAnswer(output, mended))
   return json === null ? parts : [...parts.filter(({ type }) => type !== 'text'), { type: 'text', text: json }]
 }
 
