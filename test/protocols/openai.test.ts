@@ -3,6 +3,7 @@ import { generateText, streamText } from 'ai'
 import OpenAI from 'openai'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { createFolder } from '../support/folder.ts'
+import { event } from '../support/model-replies.ts'
 import { request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
 import { assistant, failureOf, startOpenAILab, TOOL, text, user } from './openai-lab.ts'
@@ -220,6 +221,22 @@ describe('chat completions', () => {
     const stream = await clientOf().chat.completions.create({ ...body, stream: true })
     const broken = await failureOf(Array.fromAsync(stream))
     expect(broken).toMatchObject({ type: 'run_error', message: expect.stringContaining('No such thing') })
+  })
+
+  it('answers with an empty text if the limit of the request ends it before its first word', async () => {
+    const cut = { tokens: [event({ choices: [{ index: 0, delta: { content: '' }, finish_reason: 'length' }] })] }
+    const replies = Array.from({ length: 4 }, () => ({ ...cut, end: 'cut' as const }))
+    model.script(...replies)
+    const body = { model: agent, messages: [user('Ping')] }
+    const { chat, responses } = clientOf()
+    const whole = await chat.completions.create({ ...body, max_tokens: 5 })
+    expect(whole.choices[0]).toMatchObject({ message: { content: '' }, finish_reason: 'length' })
+    const chunks = await Array.fromAsync(await chat.completions.create({ ...body, max_tokens: 5, stream: true }))
+    expect(chunks.at(-1)?.choices[0]?.finish_reason).toBe('length')
+    const response = await responses.create({ model: agent, input: 'Ping', max_output_tokens: 16 })
+    expect(response).toMatchObject({ status: 'incomplete', incomplete_details: { reason: 'max_output_tokens' } })
+    const error = await failureOf(chat.completions.create(body))
+    expect(error.message).toContain('token limit')
   })
 
   it('names a conversation that is too long with the code of OpenAI', async () => {

@@ -4,7 +4,6 @@ import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
 import { invalidField } from '../../errors.ts'
-import { outcomeOf } from '../../executions/execute.ts'
 import { cancelIfActive } from '../../executions/service.ts'
 import { sendJson } from '../../http/body.ts'
 import { asText } from '../../lib/unknown.ts'
@@ -24,6 +23,7 @@ import type { OpenAIRequest } from './door.ts'
 import { toOpenAIError } from './errors.ts'
 import { createCalls, FUNCTIONS, findRun, type GivenTools, readEitherTools } from './functions.ts'
 import { conversationName } from './names.ts'
+import { outcomeWithinLimit } from './own-limit.ts'
 import { demandOf, outputOf, readSettings, SETTINGS } from './settings.ts'
 
 const PATH = '/openai/v1/chat/completions'
@@ -102,7 +102,7 @@ export async function complete({ context, actor, req, res }: OpenAIRequest): Pro
   if (body.stream) return stream({ context, actor, res }, run, head)
   const completion = await answerWhole(context, actor, run, async () => {
     const done = tools.tools.length || results.length ? await waitForCalls(context, actor, run) : null
-    const row = done?.calls.length ? run.row : await outcomeOf(actor, deps, run.row, context)
+    const row = done?.calls.length ? run.row : await outcomeWithinLimit(actor, context, run.row)
     return toCompletion(head, row, done)
   })
   if (completion) sendJson(res, 200, completion)

@@ -15,6 +15,7 @@ import {
 } from '../shared/run-parts.ts'
 import { noteOf } from '../shared/wait.ts'
 import { RUN_ERROR, toOpenAICode } from './errors.ts'
+import { isCutByRequest } from './own-limit.ts'
 
 // The answers of chat completions: whole, and in chunks.
 
@@ -131,6 +132,7 @@ export async function* toChunks(
     if (part.type === 'completed') return end(delta({}, finishOf(part.stopReason)), part.usage)
     if (part.type === 'client-tools') return end(called(part.calls), part.usage)
     if (part.type !== 'failed' && part.type !== 'cancelled') return null
+    if (isCutByRequest(row, part)) return end(delta({}, finishOf(part.stopReason)), NO_TOKENS)
     const error = { message: failureText(part), type: RUN_ERROR, param: null, code: toOpenAICode(part.code) }
     return frame({ error })
   }

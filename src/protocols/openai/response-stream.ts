@@ -1,12 +1,13 @@
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
-import { metaEvent, readEvents, terminalEvent } from '../../executions/engine/events/events.ts'
+import { type ExecutionRow, metaEvent, readEvents, terminalEvent } from '../../executions/engine/events/events.ts'
 import type { Context } from '../../trpc.ts'
 import type { ExecutionEvent } from '../../wire.ts'
 import { createPartReader, followParts, type Part } from '../shared/run-parts.ts'
 import { noteOf } from '../shared/wait.ts'
 import { RUN_ERROR, toErrorEvent, toResponseCode } from './errors.ts'
 import { createItemReader, type ItemEvent } from './items.ts'
+import { isCutByRequest } from './own-limit.ts'
 import { type ResponseRef, type State, toResponse } from './response.ts'
 
 /** An event of a response. */
@@ -28,8 +29,8 @@ const INCOMPLETE: Readonly<Record<string, string>> = {
   refusal: 'content_filter',
 }
 
-/** Returns the state of a response that ends with a part, or null for any other part. */
-function endOf(part: Part): State | null {
+/** Returns the state of a response of a run that ends with a part, or null for any other part. */
+function endOf(row: Pick<ExecutionRow, 'overrides'>, part: Part): State | null {
   switch (part.type) {
     case 'client-tools':
       return { status: 'completed', usage: part.usage, completedAt: part.at }
@@ -39,6 +40,8 @@ function endOf(part: Part): State | null {
     }
     case 'failed':
     case 'cancelled': {
+      if (isCutByRequest(row, part))
+        return { status: 'incomplete', reason: INCOMPLETE.max_tokens, completedAt: part.at }
       const message = part.detail ? `${part.message}: ${part.detail}` : part.message
       return { status: part.type, error: { code: part.code, message } }
     }
@@ -79,7 +82,7 @@ function createResponseReader(deps: Pick<Deps, 'settings'>, ref: ResponseRef) {
     read(part: Part): ResponseEvent[] {
       if (part.seq <= after || state) return []
       if (part.type === 'start') return numbered(part.seq, opening())
-      const end = endOf(part)
+      const end = endOf(row, part)
       if (!end) return numbered(part.seq, items.read(part))
       const events = items.finish(end.status === 'incomplete')
       state = end
