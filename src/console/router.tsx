@@ -102,7 +102,7 @@ const routes = [
   createRoute({
     getParentRoute,
     path: '/tasks',
-    validateSearch: only('task', 'assignedTo', 'priority', 'search'),
+    validateSearch: only('task', 'assignedTo', 'priority', 'spaceId', 'search'),
     component: lazyRouteComponent(() => loadPage(() => import('./features/tasks/board.tsx')), 'Board'),
   }),
   createRoute({

@@ -61,6 +61,28 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     await leave(page)
   })
 
+  it('has the tasks of one space, and creates new ones there', async () => {
+    const spaceId = (await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Shipyard' } })).body.id
+    const [wanted, other] = [await create({ title: 'Build a ship', spaceId }), await create({ title: 'Elsewhere' })]
+    const { page } = await visit(browser, owner, '/app/tasks')
+    const card = (id: string) => page.locator(`[data-task="${id}"]`)
+    await card(other).waitFor()
+    await page.getByRole('combobox', { name: 'Space' }).fill('ship')
+    await page.getByRole('option', { name: 'Shipyard' }).click()
+    await card(other).waitFor({ state: 'detached' })
+    await card(wanted).waitFor()
+    await page.reload()
+    await page.getByRole('button', { name: 'New task' }).click()
+    await page.getByLabel('Title').fill('Launch it')
+    const dialog = page.getByRole('dialog')
+    await expect.poll(() => dialog.getByRole('combobox', { name: 'Space' }).inputValue()).toBe('Shipyard')
+    await dialog.getByRole('button', { name: 'Create' }).click()
+    await page.getByRole('button', { name: 'Launch it', exact: true }).waitFor()
+    const { tasks } = (await request(server, 'GET', `/api/v1/tasks?spaceId=${spaceId}`)).body
+    expect(tasks.map(({ title }: { title: string }) => title).sort()).toEqual(['Build a ship', 'Launch it'])
+    await leave(page)
+  })
+
   it('moves a card by the keyboard alone', async () => {
     const id = await create({ title: 'Move me' })
     const { page } = await visit(browser, owner, '/app/tasks')

@@ -7,6 +7,7 @@ export const tasks = {
   priorities: { low: 'Low', medium: 'Medium', high: 'High', urgent: 'Urgent' },
   priority: 'Priority',
   space: 'Space',
+  anySpace: 'Any space',
   status: 'Status',
   assignee: 'Assigned to',
   nobody: 'Nobody',

@@ -18,6 +18,7 @@ import { cn } from '../../lib/class-names.ts'
 import { count } from '../../lib/format.ts'
 import { pages, useAction } from '../../queries.ts'
 import { tasks as t } from '../../texts/tasks.ts'
+import { SpacePicker } from '../spaces/space-picker.tsx'
 import { AssigneePicker, useAssignee } from './assignees.tsx'
 import { movesOf, STATUSES, type Status, type Task } from './moves.ts'
 import { NewTask, TaskDialog } from './task-dialog.tsx'
@@ -40,15 +41,16 @@ export function Board() {
   useTitle(t.title)
   useChanges('tasks.changes', 'tasks.')
   const navigate = useNavigate({ from: '/tasks' })
-  const { task: opened, assignedTo, priority } = useSearch({ from: '/tasks' })
+  const { task: opened, assignedTo, priority, spaceId } = useSearch({ from: '/tasks' })
   const [isNew, setIsNew] = useState(false)
   const searching = useSearching()
   const filter: Filter = {
     ...searching.filter,
     ...(assignedTo && { assignedTo }),
     ...(priority && { priority: priority as Task['priority'] }),
+    ...(spaceId && { spaceId }),
   }
-  const set = (changes: { task?: string | undefined; assignedTo?: string; priority?: string }) =>
+  const set = (changes: { task?: string | undefined; assignedTo?: string; priority?: string; spaceId?: string }) =>
     // The way back closes an opened task.
     void navigate({ search: (before) => ({ ...before, ...changes }), replace: changes.task === undefined })
 
@@ -94,6 +96,13 @@ export function Board() {
             </option>
           ))}
         </select>
+        <SpacePicker
+          label={t.space}
+          none={t.anySpace}
+          value={spaceId ?? ''}
+          onChange={(value) => set({ spaceId: value })}
+          className="w-40 max-w-full [&>input]:py-1"
+        />
         <Button kind="primary" icon={Plus} onClick={() => setIsNew(true)}>
           {t.new}
         </Button>
@@ -111,7 +120,7 @@ export function Board() {
           />
         ))}
       </div>
-      {isNew && <NewTask onClose={() => setIsNew(false)} />}
+      {isNew && <NewTask spaceId={spaceId ?? ''} onClose={() => setIsNew(false)} />}
       {opened && <TaskDialog id={opened} onClose={() => set({ task: undefined })} />}
     </div>
   )

@@ -95,13 +95,13 @@ function Fields({ draft, onChange }: { draft: Draft; onChange: (draft: Draft) =>
   )
 }
 
-export function NewTask({ onClose }: { onClose: () => void }) {
+export function NewTask({ spaceId, onClose }: { spaceId: string; onClose: () => void }) {
   const [draft, setDraft] = useState<Draft>({
     title: '',
     description: '',
     priority: 'medium',
     assignedTo: '',
-    spaceId: '',
+    spaceId,
   })
   const create = useAction(
     () =>
