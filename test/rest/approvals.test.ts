@@ -61,7 +61,8 @@ describe('GET /approvals', () => {
     const next = (await call('GET', `/approvals?limit=1&cursor=${page.nextCursor}`, bob)).body
     expect(next.approvals.map(({ id }: { id: string }) => id)).toEqual([first.id])
     await decide(ann, first.id, 'deny')
-    expect((await list(bob, '?status=denied')).map(({ id }: { id: string }) => id)).toEqual([first.id])
+    expect((await list(bob, '?status=denied'))[0]).toMatchObject({ id: first.id, status: 'denied' })
+    expect((await list(bob, '?status=pending'))[0]).toMatchObject({ id: second.id, status: 'pending' })
     expectError(
       await call('GET', '/approvals?status=maybe', ann),
       400,

@@ -530,7 +530,7 @@ describe('the agent and the space of a chat decide who may do what with it', () 
       if (answer.status === 403) expectError(answer, 403, FORBIDDEN)
       return answer.status
     }
-    const { chats } = (await on(api, 'chats.list', {}, who)).body
+    const { chats } = (await on(api, 'chats.list', { spaceId }, who)).body
     const row = [
       ids(chats).includes(id) ? SEEN : ABSENT,
       await attempt('chats.get'),
