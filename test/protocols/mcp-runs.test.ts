@@ -69,7 +69,7 @@ async function send(
   }
   const name = params.taskId ?? params.name
   const headers = {
-    Accept: 'application/json, text/event-stream',
+    Accept: 'application/json',
     'MCP-Protocol-Version': '2026-07-28',
     'Mcp-Method': method,
     ...(name !== undefined && { 'Mcp-Name': String(name) }),
@@ -77,6 +77,30 @@ async function send(
   const body = { jsonrpc: '2.0', id: 1, method, params: { ...params, _meta } }
   return (await request(server, 'POST', path, { body, headers, token })).body
 }
+
+it('a call of a run is answered with a stream before the run has ended, also without progress', async () => {
+  const { promise, resolve } = Promise.withResolvers<void>()
+  model.fallback = { tokens: ['Good ', promise, 'day.'] }
+  const _meta = {
+    'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+    'io.modelcontextprotocol/clientCapabilities': {},
+  }
+  const response = await fetch(`${server.url}/mcp`, {
+    method: 'POST',
+    headers: {
+      Authorization: `Bearer ${ann.token}`,
+      'Content-Type': 'application/json',
+      Accept: 'application/json, text/event-stream',
+      'MCP-Protocol-Version': '2026-07-28',
+      'Mcp-Method': 'tools/call',
+      'Mcp-Name': 'run_agent',
+    },
+    body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params: { ...call(), _meta } }),
+  })
+  expect(response.headers.get('content-type')).toBe('text/event-stream')
+  resolve()
+  expect(await response.text()).toContain('"result":"Good day."')
+})
 
 describe('an approval', () => {
   it('is a question to the person at the client, whose answer continues the run', async () => {

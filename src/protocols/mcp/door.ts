@@ -1,7 +1,6 @@
 import { isUtf8 } from 'node:buffer'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createMcpHandler, ProtocolErrorCode, specTypeSchemas } from '@modelcontextprotocol/server'
-import type { Actor } from '../../auth/actor.ts'
 import { AppError, invalidJson, lacksScopes, toAppError, unsupportedType } from '../../errors.ts'
 import { isJson, readBody, sendJson } from '../../http/body.ts'
 import { abortedByClose } from '../../http/context.ts'
@@ -15,7 +14,7 @@ import { sendRefusal } from '../shared/json-rpc.ts'
 import { checkOrigin, toJson, toRequest, wantsJson, writeResponse } from './http.ts'
 import { createNotices } from './notices.ts'
 import { createServer, type McpRequest } from './server.ts'
-import { agentTools, mayUse, toolsByName } from './tools.ts'
+import { agentTools, mayUse, type Tool, toolsByName } from './tools.ts'
 
 /** Maximum size of a request (bytes): a file of 1 MiB in base64, and its fields. */
 const MAX_BODY = 4 * 1024 * 1024
@@ -64,7 +63,9 @@ async function answer(context: Context, req: IncomingMessage, res: ServerRespons
   const message = parse(body)
   // Clients of revision 2025-03-26 may send several messages at once. The request was counted as one.
   if (Array.isArray(message) && message.length > 1) await context.countCalls?.(actor, message.length - 1)
-  checkScope(actor, tools, message)
+  const tool = toolOf({ tools, message })
+  // So that a client can ask its user for the scopes.
+  if (tool && !mayUse(actor, tool)) throw lacksScopes(tool.scopes)
   await serve({ context, actor, tools, agentId: agent?.id, message }, body, req, res)
 }
 
@@ -80,6 +81,8 @@ export async function serve(
   const { deps, requestId } = context
   const handler = createMcpHandler(() => create(mcpRequest), {
     legacy: 'stateless',
+    // Proxies end a silent request after a minute. A stream has a comment every 15 s.
+    responseMode: toolOf(mcpRequest)?.waits ? 'sse' : 'auto',
     maxRequestBodySize: MAX_BODY,
     bus: createNotices(deps, actor),
     onerror: (error) => deps.log.debug({ requestId, err: error }, 'mcp request failed'),
@@ -188,9 +191,8 @@ function toObject(given: unknown): unknown {
   return isObject(parsed) ? parsed : given
 }
 
-/** Throws 403 for a tool outside the scopes of the token, so that a client can ask its user for them. */
-function checkScope(actor: Actor, tools: McpRequest['tools'], message: unknown): void {
-  const { method, params } = (message ?? {}) as { method?: unknown; params?: { name?: unknown } | null }
-  const tool = method === 'tools/call' ? tools.get(String(params?.name)) : undefined
-  if (tool && !mayUse(actor, tool)) throw lacksScopes(tool.scopes)
+/** Returns the tool that a message calls. */
+function toolOf({ tools, message }: Pick<McpRequest, 'tools' | 'message'>): Tool | undefined {
+  const { method, params } = asObject(message)
+  return method === 'tools/call' ? tools.get(String(asObject(params).name)) : undefined
 }
