@@ -8,7 +8,8 @@ import { badRequest, invalidCursor, invalidField, notFound } from '../errors.ts'
 import { chunk } from '../lib/chunk.ts'
 import { decodePosition, encodePosition, MAX_ROWS } from '../lib/page.ts'
 import { cut } from '../lib/text.ts'
-import { find, mayChange, reachable } from '../spaces/service.ts'
+import { find } from '../spaces/service.ts'
+import { mayChange, reachable } from '../spaces/visibility.ts'
 import {
   type FilePath,
   type FileResponse,

@@ -9,7 +9,7 @@ import type { Deps } from '../deps.ts'
 import { notFound } from '../errors.ts'
 import { readableOf as findRuns } from '../executions/service.ts'
 import { outputOf } from '../lib/output.ts'
-import { visible as visibleSpace } from '../spaces/service.ts'
+import { visible as visibleSpace } from '../spaces/visibility.ts'
 import { pauseOf } from './schedule.ts'
 import type { Mission } from './schema.ts'
 

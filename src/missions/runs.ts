@@ -7,7 +7,7 @@ import { notFound, paused } from '../errors.ts'
 import type { ExecutionRow } from '../executions/engine/events/events.ts'
 import type { KeyClaim } from '../idempotency.ts'
 import { outputOf } from '../lib/output.ts'
-import { reachable as reachableSpace } from '../spaces/service.ts'
+import { reachable as reachableSpace } from '../spaces/visibility.ts'
 import { countDue, hasAllRuns, lastDue, nextFire, pauseOf } from './schedule.ts'
 
 type MissionRow = Prisma.MissionGetPayload<object>

@@ -4,7 +4,7 @@ import { dataKeyOf } from '../crypto/data-key.ts'
 import { seal } from '../crypto/envelope.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, forbidden, notFound } from '../errors.ts'
-import { reachable as reachableSpace } from '../spaces/service.ts'
+import { reachable as reachableSpace } from '../spaces/visibility.ts'
 import { contextOf, OF_ORGANIZATION, type Scope } from './resolve.ts'
 import { MAX_SECRETS } from './schema.ts'
 

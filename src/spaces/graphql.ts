@@ -15,6 +15,7 @@ import { findMany as findSkills } from '../skills/rows.ts'
 import { spaces } from './router.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
+import { listedBy, reachable } from './visibility.ts'
 
 const Visibility = enumFromZod('SpaceVisibility', schema.SpaceVisibility, 'Visibility of a space')
 const SpaceAgent = objectFromZod('SpaceAgent', schema.AgentRef, 'An agent that is attached to a space')
@@ -52,7 +53,7 @@ builder.objectField(SpaceMcp, 'mcp', (t) =>
   }),
 )
 
-export const SPACE = rowsOf('Space', 'Space', service.reachable, {
+export const SPACE = rowsOf('Space', 'Space', reachable, {
   name: 'Space',
   texts: service.LONG_TEXTS,
 })
@@ -112,7 +113,7 @@ builder.queryFields((t) => ({
       SPACE,
       spaces.list,
       schema.ListSpaces,
-      ({ actor }, input) => service.listedBy(actor, input),
+      ({ actor }, input) => listedBy(actor, input),
       ({ actor, deps }, input) => service.countListed(actor, deps.db, input),
     ),
   ),

@@ -18,6 +18,7 @@ import { CORE_SKILLS } from '../../src/skills/core.ts'
 import { listPage as listSkills } from '../../src/skills/list.ts'
 import { listed as listedSkills } from '../../src/skills/rows.ts'
 import * as spaces from '../../src/spaces/service.ts'
+import { chatsFor, listedBy as listedSpaces } from '../../src/spaces/visibility.ts'
 import { createTestDatabase, type TestDatabase } from '../support/database.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
 
@@ -294,10 +295,10 @@ async function* totals(): AsyncGenerator<[list: string, total: number, found: nu
     yield [`skills ${who}`, (await listSkills(actor, deps, page, false)).total, skillsFound]
     const mcpsFound = await db.mcpServer.count({ where: mcps.reachable(actor) })
     yield [`mcps ${who}`, await mcps.countListed(actor, db, {}), mcpsFound]
-    const spacesFound = await db.space.count({ where: spaces.listedBy(actor, {}) })
+    const spacesFound = await db.space.count({ where: listedSpaces(actor, {}) })
     yield [`spaces ${who}`, await spaces.countListed(actor, db, {}), spacesFound]
     for (const { id, chatCount } of (await spaces.list(actor, deps, { limit: 100 })).spaces) {
-      const where = { spaceId: id, ...spaces.chatsFor(actor) }
+      const where = { spaceId: id, ...chatsFor(actor) }
       yield [`chats of ${id} ${who}`, chatCount, await db.chat.count({ where })]
     }
     for (const filter of [{}, ...STATUSES.map((status) => ({ status }))]) {
