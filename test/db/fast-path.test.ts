@@ -1043,6 +1043,10 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
     await (await adapter.connect()).dispose()
   })
 
+  it('PostgreSQL compiles no statements, which takes longer than executing them', async () => {
+    expect(await db.$queryRaw<unknown[]>(Prisma.sql`SELECT current_setting('jit') AS "jit"`)).toEqual([{ jit: 'off' }])
+  })
+
   it('the database ends an idle transaction, which counts as unavailability', async () => {
     const [limit] = await prisma.$queryRaw<{ ms: string }[]>`
       SELECT "setting" AS "ms" FROM pg_settings WHERE "name" = 'idle_in_transaction_session_timeout'`

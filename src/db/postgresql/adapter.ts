@@ -165,7 +165,8 @@ const preparing =
 /**
  * Returns the statements that set a new session up, whatever its role and database have. PostgreSQL ends a transaction
  * that is idle for longer than the limit, because a hung server would block the rows it has locked. Transactions lock
- * rows and then read them again, which needs `read committed`.
+ * rows and then read them again, which needs `read committed`. Compiling a statement that reads a large table takes
+ * longer than executing it.
  *
  * `timeout`: the time after which this process gives a statement up (ms). PostgreSQL gives it up before, unless it does
  * so sooner anyway: a statement that waited longer for a lock would be committed after its caller got an error.
@@ -174,6 +175,7 @@ const sessionSettings = (timeout?: number): string =>
   [
     `SET idle_in_transaction_session_timeout = ${TRANSACTION.timeout}`,
     `SET default_transaction_isolation = 'read committed'`,
+    'SET jit = off',
     FORMS,
     ...(timeout
       ? [
