@@ -166,7 +166,10 @@ async function openStores(cleanup: AsyncDisposableStack, settings: Settings, log
   const now = (options.clock ?? systemClock).now()
   const isReplaced = file !== null && (await checkLogOf(file, settings, now, log))
   const onBlocked = (blocked: BlockedMigration) =>
-    log.warn(blocked, 'a migration waits for tables that these sessions of PostgreSQL have locked, such as a pg_dump')
+    log.warn(
+      blocked,
+      'a migration waits for these sessions of PostgreSQL, such as another server that migrates or a pg_dump',
+    )
   const onCheckpointFailure = (error: Error) =>
     log.warn({ err: error, database: file }, 'failed to copy the log of the database into its file, trying again')
   const limits = { keepsFile: true, statementTimeout: STATEMENT_TIMEOUT, onBlocked, onCheckpointFailure }

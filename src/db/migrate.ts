@@ -190,6 +190,8 @@ async function inPostgresql(url: string, options: MigrateOptions, mayApply: bool
   }).connect()
   try {
     const connection = await adapter.underlyingDriver().connect()
+    // A connection that breaks fails its statement, too.
+    connection.on('error', () => {})
     const missing = async () => {
       const history = await connection.query<{ found: boolean; pid: number; schema: string | null; version: string }>(
         `SELECT to_regclass('"_prisma_migrations"') IS NOT NULL AS "found", pg_backend_pid() AS "pid",
@@ -207,28 +209,37 @@ async function inPostgresql(url: string, options: MigrateOptions, mayApply: bool
       const applied = history.rows[0]?.found ? (await connection.query<Applied>(APPLIED)).rows : []
       return missingIn(hostsOf(url), folder, applied, mayApply)
     }
-    const applyNext = async () => {
-      await connection.query(`BEGIN; ${WITHOUT_TIME_LIMITS}; SET LOCAL standard_conforming_strings = on;
-        SELECT pg_advisory_xact_lock(${ADVISORY_LOCK})`)
-      await connection.query(HISTORY.postgresql)
-      const [name] = await missing()
-      if (name) {
-        const { sql, checksum } = read(folder, name)
-        try {
-          await connection.query(`SET LOCAL lock_timeout = ${lockWait.longest}`)
-          await connection.query(sql)
-        } catch (error) {
-          if (!BLOCKED.test(codeIn(error))) throw failure(name, error)
-          await connection.query('ROLLBACK')
-          onBlocked({ migration: name, sessions: (await connection.query(BLOCKING)).rows })
-          return sleep(lockWait.pause)
-        }
-        await connection.query(`${RECORD} ($1, $2, $3, now(), clock_timestamp(), 1)`, [randomUUID(), checksum, name])
+    const applyNext = async (next: string) => {
+      let name: string | undefined = next
+      try {
+        await connection.query(`BEGIN; ${WITHOUT_TIME_LIMITS}; SET LOCAL standard_conforming_strings = on;
+          SET LOCAL lock_timeout = ${lockWait.longest}; SELECT pg_advisory_xact_lock(${ADVISORY_LOCK})`)
+        await connection.query(HISTORY.postgresql)
+        ;[name] = await missing()
+        if (name) await apply(name)
+      } catch (error) {
+        if (!BLOCKED.test(codeIn(error))) throw error
+        await connection.query('ROLLBACK')
+        onBlocked({ migration: name ?? next, sessions: (await connection.query(BLOCKING)).rows })
+        return sleep(lockWait.pause)
       }
       return connection.query('COMMIT')
     }
+    const apply = async (name: string) => {
+      const { sql, checksum } = read(folder, name)
+      try {
+        await connection.query(sql)
+      } catch (error) {
+        throw BLOCKED.test(codeIn(error)) ? error : failure(name, error)
+      }
+      await connection.query(`${RECORD} ($1, $2, $3, now(), clock_timestamp(), 1)`, [randomUUID(), checksum, name])
+    }
     try {
-      while ((await missing()).length) await applyNext()
+      // Otherwise the session of a killed server keeps its locks until its statement has ended. PostgreSQL 13, and one on
+      // another system than Linux, may not have the setting.
+      const notice = `SET client_connection_check_interval = ${lockWait.longest}`
+      if (mayApply) await connection.query(notice).catch(() => {})
+      for (let [next] = await missing(); next; [next] = await missing()) await applyNext(next)
     } finally {
       // true closes the connection instead of pooling it, which rolls back an open transaction.
       connection.release(true)
@@ -238,10 +249,11 @@ async function inPostgresql(url: string, options: MigrateOptions, mayApply: bool
   }
 }
 
-/** Sessions whose transactions have locked tables of Muster. */
+/** Sessions that migrate, or whose transactions have locked tables of Muster. */
 const BLOCKING = `SELECT DISTINCT "pid", "usename" AS "user", "application_name" AS "application"
-  FROM pg_locks JOIN pg_stat_activity USING ("pid") JOIN pg_class ON pg_class."oid" = "relation"
-  WHERE "granted" AND "locktype" = 'relation' AND "relnamespace" = 'public'::regnamespace AND "pid" <> pg_backend_pid()
+  FROM pg_locks JOIN pg_stat_activity USING ("pid") LEFT JOIN pg_class ON pg_class."oid" = "relation"
+  WHERE "granted" AND "pid" <> pg_backend_pid() AND "datname" = current_database()
+    AND ("relnamespace" = 'public'::regnamespace OR "locktype" = 'advisory' AND "objid" = ${ADVISORY_LOCK})
   ORDER BY 1 LIMIT 10`
 
 const OTHER_SCHEMA =

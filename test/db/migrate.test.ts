@@ -20,6 +20,7 @@ import {
 } from '../../src/db/migrate.ts'
 import { warnOfExposure } from '../../src/db/postgresql/exposure.ts'
 import { searchedIn } from '../../src/lib/search.ts'
+import { startForwarder } from '../support/forwarder.ts'
 import { type Postgres, startPostgres } from '../support/postgres.ts'
 
 const prisma = join(import.meta.dirname, '..', '..', 'prisma')
@@ -667,6 +668,24 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     await dump[Symbol.asyncDispose]()
     await migrating
     expect(await rows(url, 'SELECT "n", "m" FROM "t"')).toEqual([])
+  })
+
+  test('a server that waits for the migration of another one says so, and goes on if that is killed', async () => {
+    const url = await postgres.createDatabase()
+    await using forwarder = await startForwarder(url)
+    const lockWait = { longest: 50, pause: 10 }
+    const sleep = 'SELECT pg_sleep(3600)'
+    const of = (sql: string) => ({ migrations: migrations('postgresql', { '1_slow': sql }), lockWait })
+    const killed = migratePostgresql(forwarder.url, of(sleep)).catch(() => 'killed')
+    const sleeping = () => rows(url, `SELECT "pid" FROM pg_stat_activity WHERE "query" = '${sleep}'`)
+    await expect.poll(sleeping).toHaveLength(1)
+    const [[pid] = []] = await sleeping()
+    const blocked = Promise.withResolvers<BlockedMigration>()
+    const next = migratePostgresql(url, { ...of('SELECT 1'), onBlocked: blocked.resolve })
+    expect(await blocked.promise).toMatchObject({ migration: '1_slow', sessions: [{ pid }] })
+    forwarder.cut()
+    expect(await killed).toBe('killed')
+    await next
   })
 
   test('a migration takes longer than the time limits of the role', async () => {
