@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { Prisma, PrismaClient } from '../../prisma/generated/sqlite/client.ts'
+import { countOf } from '../../src/db/counting.ts'
 import {
   addsTo,
   createFastClient,
@@ -945,7 +946,9 @@ describe.runIf(onPostgres)('on PostgreSQL', () => {
       await one.media.findFirst({ where: { size: 1 }, orderBy: { id: 'asc' } })
       await one.$transaction((tx) => tx.media.updateMany({ where: { id: 'none' }, data: { size: 1 } }))
       await one.media.findMany({ where: { OR: Array.from({ length: 1600 }, (_, size) => ({ size })) } })
-      const sql = Prisma.sql`SELECT "statement" FROM pg_prepared_statements WHERE "statement" ~ '^(SELECT "id"|COMMIT)'`
+      await countOf(one, { table: 'Agent', organizationId: 'none', given: [], hidden: [] })
+      const sql = Prisma.sql`SELECT "statement" FROM pg_prepared_statements
+        WHERE "statement" ~ '^\\s*(SELECT "id"|SELECT sum|COMMIT)'`
       const found = await one.$queryRaw<{ statement: string }[]>(sql)
       await (await adapter.connect()).dispose()
       return found.map(({ statement }) => statement.replace(/^SELECT .* FROM "Media" /, '')).sort()

@@ -670,7 +670,19 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     expect(await rows(url, 'SELECT "n", "m" FROM "t"')).toEqual([])
   })
 
-  test('a server that waits for the migration of another one says so, and goes on if that is killed', async () => {
+  test("each column with an organization's id is planned as if there were ten organizations", async () => {
+    const url = await postgres.createDatabase()
+    await migratePostgresql(url)
+    const others = await rows(
+      url,
+      `SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND NOT a.attisdropped
+          AND a.attname ~* 'organizationId$' AND a.attoptions IS DISTINCT FROM '{n_distinct=10}'`,
+    )
+    expect(others).toEqual([])
+  })
+
+  test('a server that waits for another one to migrate says so, and goes on if that is killed', async () => {
     const url = await postgres.createDatabase()
     await using forwarder = await startForwarder(url)
     const lockWait = { longest: 50, pause: 10 }

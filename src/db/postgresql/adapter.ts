@@ -198,9 +198,13 @@ const MAX_LENGTH = 16_384
 /** Statements without parameters that many transactions have. */
 const CONTROL = /^(?:BEGIN|COMMIT|SET LOCAL lock_timeout)\b/
 
+/** Counts of the rows that a caller sees (counting.ts). */
+const COUNT = /^\s*SELECT sum\(/
+
 /**
- * Returns names for prepared statements. The first ones get a name, except statements that take any row that meets a
- * condition. PostgreSQL would keep a sequential scan for them, which expects a match soon and may reach it last.
+ * Returns names for prepared statements. The first ones get a name, with two exceptions. For statements that take any
+ * row that meets a condition, PostgreSQL would keep a sequential scan, which expects a match soon and may reach it last.
+ * For counts, it would keep a plan that fits only few private rows.
  */
 function statementNames(prefix: string): (query: Pick<SqlQuery, 'sql' | 'args'>) => string {
   const names = new Map<string, string>()
@@ -209,7 +213,7 @@ function statementNames(prefix: string): (query: Pick<SqlQuery, 'sql' | 'args'>)
     if (known !== undefined) return known
     if (!args.length && !CONTROL.test(sql)) return ''
     const takesAny = / LIMIT /.test(sql) && !/ ORDER BY |"id" = \$/.test(sql)
-    if (takesAny || sql.length > MAX_LENGTH || names.size === MAX_PREPARED) return ''
+    if (takesAny || COUNT.test(sql) || sql.length > MAX_LENGTH || names.size === MAX_PREPARED) return ''
     const name = `${prefix}_${names.size}`
     names.set(sql, name)
     return name
