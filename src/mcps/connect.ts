@@ -20,7 +20,7 @@ import { UnreachableServer } from './client/unreachable.ts'
 import { readCredentials } from './credentials.ts'
 import { secretsOf } from './declared-secrets.ts'
 import { bearerFor, type ConnectionDeps } from './oauth/connections.ts'
-import { find, headersOf, isDeclared } from './service.ts'
+import { find, headersOf, isDeclared } from './rows.ts'
 
 /**
  * Maximum number of concurrent tool listings per organization and process, because reading a server's answer is

@@ -10,10 +10,11 @@ import { procedureExtensions } from '../graphql/procedures.ts'
 import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { bool } from '../lib/fields.ts'
 import { USER, User } from '../organizations/graphql.ts'
+import { countListed, listedBy } from './list.ts'
 import { permissionsOf } from './modes.ts'
 import { mcps } from './router.ts'
+import * as rows from './rows.ts'
 import * as schema from './schema.ts'
-import * as service from './service.ts'
 
 // GraphQL has no objects with arbitrary keys, so lists of pairs are used, and no hyphens in enum values, so the
 // transport is a string.
@@ -72,9 +73,9 @@ const McpTool = objectFromZod(
   'A tool as its server describes it',
 )
 
-export const MCP = rowsOf('Mcp', 'McpServer', service.reachable, {
+export const MCP = rowsOf('Mcp', 'McpServer', rows.reachable, {
   name: 'MCP',
-  texts: service.LONG_TEXTS,
+  texts: rows.LONG_TEXTS,
 })
 
 const ConnectionState = enumFromZod('McpConnectionState', schema.Mcp.shape.connection, 'State of your connection')
@@ -83,14 +84,14 @@ const ownConnection = (_: object, { actor }: { actor: Actor }) =>
   ({
     url: true,
     auth: true,
-    connections: { where: { userId: actor.userId }, select: service.CONNECTION },
+    connections: { where: { userId: actor.userId }, select: rows.CONNECTION },
   }) as const
 
-type WithConnections = Parameters<typeof service.toConnection>[0] & {
-  connections: NonNullable<Parameters<typeof service.toConnection>[1]>[]
+type WithConnections = Parameters<typeof rows.toConnection>[0] & {
+  connections: NonNullable<Parameters<typeof rows.toConnection>[1]>[]
 }
 
-const connectionOf = (row: WithConnections) => service.toConnection(row, row.connections[0])
+const connectionOf = (row: WithConnections) => rows.toConnection(row, row.connections[0])
 
 export const Mcp = builder.prismaObject('McpServer', {
   name: 'Mcp',
@@ -117,7 +118,7 @@ export const Mcp = builder.prismaObject('McpServer', {
     headers: t.field({
       type: [McpHeader],
       select: { headers: true },
-      resolve: (row) => Object.entries(service.headersOf(row)).map(([name, value]) => ({ name, value })),
+      resolve: (row) => Object.entries(rows.headersOf(row)).map(([name, value]) => ({ name, value })),
     }),
     credentialsSet: t.stringList({
       select: { credentials: { select: { name: true }, orderBy: { name: 'asc' } } },
@@ -179,8 +180,8 @@ builder.queryFields((t) => ({
       MCP,
       mcps.list,
       schema.ListMcps,
-      ({ actor }, input) => service.listedBy(actor, input),
-      ({ actor, deps }, input) => service.countListed(actor, deps.db, input),
+      ({ actor }, input) => listedBy(actor, input),
+      ({ actor, deps }, input) => countListed(actor, deps.db, input),
     ),
   ),
   mcp: t.field(rootRow(Mcp, MCP, mcps.get, schema.McpId)),

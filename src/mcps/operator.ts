@@ -14,7 +14,7 @@ import { UnreachableServer } from './client/unreachable.ts'
 import type { ConnectFor } from './connect.ts'
 import { secretsOf } from './declared-secrets.ts'
 import type { Programs } from './programs/programs.ts'
-import { textOf } from './service.ts'
+import { textOf } from './rows.ts'
 
 // MCP servers that the operator declares in MCP_CONFIG (contract-2.md section 2.12).
 

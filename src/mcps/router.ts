@@ -2,6 +2,7 @@ import { idempotent, namesNothing } from '../idempotency.ts'
 import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import { listTypes } from './catalogue.ts'
 import { listTools } from './connect.ts'
+import { list } from './list.ts'
 import * as signIn from './oauth/sign-in.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -17,7 +18,7 @@ export const mcps = router({
     .meta(restMeta('GET', '/api/v1/mcps', 'List MCP servers'))
     .input(schema.ListMcps.prefault({}))
     .output(schema.McpsResponse)
-    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+    .query(({ ctx, input }) => list(ctx.actor, ctx.deps, input)),
 
   create: writing
     .meta(restMeta('POST', '/api/v1/mcps', 'Add an MCP server'))

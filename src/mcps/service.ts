@@ -2,46 +2,19 @@ import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { dataKeyOf } from '../crypto/data-key.ts'
-import { type Db, lockRows, type Prisma, rowLock, type Tx } from '../db/client.ts'
-import { totalOf } from '../db/totals.ts'
+import { lockRows, rowLock, type Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { type AppError, badRequest, forbidden, notFound } from '../errors.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
-import { listPage } from '../lib/page.ts'
-import { having, searchedIn } from '../lib/search.ts'
 import { findType, listTypes } from './catalogue.ts'
 import { setCredentials } from './credentials.ts'
-import { isLooser, type Modes, modeIn, permissionsOf } from './modes.ts'
+import { isLooser, type Modes, modeIn } from './modes.ts'
 import { sealClientSecret } from './oauth/clients.ts'
-import { type ConnectionState, type OAuthServer, stateOf } from './oauth/connections.ts'
+import type { OAuthServer } from './oauth/connections.ts'
 import { grantsToRevoke, revokeLater } from './oauth/revocation.ts'
-import type { CreateMcp, ListMcps, Mcp, UpdateMcp } from './schema.ts'
-
-/** An MCP server with the names of its credentials. */
-export type McpRow = Prisma.McpServerGetPayload<{ include: typeof NAMES }>
-
-const NAMES = {
-  credentials: { select: { name: true }, orderBy: { name: 'asc' } },
-} satisfies Prisma.McpServerInclude
-
-/** The JSON column with long texts, which long lists cut. */
-export const LONG_TEXTS = ['headers'] as const
-
-/** Returns the column with the texts of a server that searches look in. */
-export const textOf = ({
-  name,
-  description,
-  mcpType,
-  url,
-}: Pick<McpRow, 'name' | 'mcpType' | 'url'> & { description?: string | null }) =>
-  searchedIn(name, description, mcpType, url)
-
-/** Filters the organization's servers, which every member sees (contract.md section 2). */
-export const reachable = ({ organizationId }: Actor): Prisma.McpServerWhereInput => ({ organizationId })
-
-/** Returns whether the operator declares the server (MCP_CONFIG). */
-export const isDeclared = ({ source }: { source: string }) => source === 'operator'
+import { find, isDeclared, type McpRow, NAMES, readConnections, textOf, toConnection, toMcp } from './rows.ts'
+import type { CreateMcp, UpdateMcp } from './schema.ts'
 
 /**
  * Permits the owner and admins to change a server. One of the operator is formally owned by an owner of the
@@ -49,96 +22,6 @@ export const isDeclared = ({ source }: { source: string }) => source === 'operat
  */
 const authorize = <Row extends { ownerId: string; source: string }>(actor: Actor, row: Row): Authorized<Row> =>
   permit(row, (row.ownerId === actor.userId && !isDeclared(row)) || isAdmin(actor))
-
-/** Returns the headers of a server as stored: with `${NAME}` for credentials, never their values. */
-export const headersOf = ({ headers }: { headers: Prisma.JsonValue }) => headers as Record<string, string>
-
-/** The caller's connection to a server. */
-export type OwnConnection = { connection: ConnectionState; connectedAs: string | null }
-
-/** Columns of {@link OwnConnection}. */
-export const CONNECTION = { url: true, hasEnded: true, account: true } as const satisfies Prisma.McpConnectionSelect
-
-/** Returns the caller's connection to a server: `none` also for one without OAuth. */
-export function toConnection(
-  server: { url: string; auth: string },
-  row: Prisma.McpConnectionGetPayload<{ select: typeof CONNECTION }> | undefined,
-): OwnConnection {
-  const connection = server.auth === 'oauth' ? stateOf(server.url, row) : 'none'
-  return { connection, connectedAs: connection === 'none' ? null : (row?.account ?? null) }
-}
-
-/** Reads the caller's connections to some servers, in at most one statement. */
-async function readConnections({ userId }: Actor, { db }: { db: Tx }, rows: readonly McpRow[]) {
-  const ids = rows.flatMap(({ id, auth }) => (auth === 'oauth' ? id : []))
-  const where = { userId, mcpId: { in: ids } }
-  const found = ids.length ? await db.mcpConnection.findMany({ where, select: { ...CONNECTION, mcpId: true } }) : []
-  const byServer = new Map(found.map((row) => [row.mcpId, row]))
-  return (row: McpRow) => toConnection(row, byServer.get(row.id))
-}
-
-const toMcp = (row: McpRow & { truncated?: boolean }, connection: OwnConnection): z.input<typeof Mcp> => ({
-  id: row.id,
-  ...(row.truncated && { truncated: true }),
-  mcpType: row.mcpType,
-  name: row.name,
-  description: row.description,
-  isActive: row.isActive,
-  ownerId: row.ownerId,
-  organizationId: row.organizationId,
-  source: row.source as z.input<typeof Mcp>['source'],
-  url: row.url,
-  transport: row.transport as z.input<typeof Mcp>['transport'],
-  headers: headersOf(row),
-  credentialsSet: row.credentials.map(({ name }) => name),
-  auth: row.auth as z.input<typeof Mcp>['auth'],
-  clientId: row.clientId,
-  clientSecretSet: row.clientSecret !== null,
-  scope: row.scope,
-  ...connection,
-  permissions: permissionsOf(row),
-  usageCount: row.usageCount,
-  createdAt: row.createdAt.toISOString(),
-  updatedAt: row.updatedAt.toISOString(),
-})
-
-/** Returns the filter of `list`: its input on top of {@link reachable}. */
-export const listedBy = (actor: Actor, { search }: z.output<typeof ListMcps>): Prisma.McpServerWhereInput => ({
-  AND: [reachable(actor), having(search)],
-})
-
-/** Returns how many servers {@link listedBy} finds. Counts rows if there is a search. */
-export const countListed = (actor: Actor, db: Db, input: z.output<typeof ListMcps>): Promise<number> =>
-  input.search
-    ? db.mcpServer.count({ where: listedBy(actor, input) })
-    : totalOf(db, { organizationId: actor.organizationId, list: 'mcps' })
-
-/** GET /mcps, newest first. */
-export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListMcps>) {
-  const { rows, nextCursor } = await listPage<McpRow & { truncated?: boolean }>(
-    input,
-    LONG_TEXTS,
-    ({ where: after, ...page }) =>
-      db.mcpServer.findMany({ where: { AND: [listedBy(actor, input), after ?? {}] }, include: NAMES, ...page }),
-  )
-  const total = input.cursor !== undefined || nextCursor ? await countListed(actor, db, input) : rows.length
-  const connectionOf = await readConnections(actor, { db }, rows)
-  return { mcps: rows.map((row) => toMcp(row, connectionOf(row))), total, nextCursor }
-}
-
-/** Finds a server. Throws 404 if the caller cannot reach it. */
-export async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<McpRow> {
-  const row = await db.mcpServer.findFirst({ where: { id, ...reachable(actor) }, include: NAMES })
-  if (!row) throw notFound('MCP')
-  return row
-}
-
-/** Returns the reachable ids with their types, in at most one statement. */
-export async function typesOf(actor: Actor, db: Tx, ids: readonly string[]): Promise<Map<string, string>> {
-  const where = { id: { in: [...new Set(ids)] }, ...reachable(actor) }
-  const rows = ids.length ? await db.mcpServer.findMany({ where, select: { id: true, mcpType: true } }) : []
-  return new Map(rows.map(({ id, mcpType }) => [id, mcpType]))
-}
 
 /** GET /mcps/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {

@@ -7,7 +7,8 @@ import type { Db, MissionStatus, Role, Tx } from '../../src/db/client.ts'
 import { lockCounts } from '../../src/db/totals.ts'
 import type { Deps } from '../../src/deps.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
-import * as mcps from '../../src/mcps/service.ts'
+import { countListed as countMcps } from '../../src/mcps/list.ts'
+import { reachable as reachableMcps } from '../../src/mcps/rows.ts'
 import type { MissionRow } from '../../src/missions/rows.ts'
 import * as runEnded from '../../src/missions/run-ended.ts'
 import { beginRun, fire } from '../../src/missions/runs.ts'
@@ -293,8 +294,8 @@ async function* totals(): AsyncGenerator<[list: string, total: number, found: nu
     const listed = await Promise.all(listedSkills(actor).map((where) => db.skill.count({ where })))
     const skillsFound = listed.reduce((sum, count) => sum + count, CORE_SKILLS.length)
     yield [`skills ${who}`, (await listSkills(actor, deps, page, false)).total, skillsFound]
-    const mcpsFound = await db.mcpServer.count({ where: mcps.reachable(actor) })
-    yield [`mcps ${who}`, await mcps.countListed(actor, db, {}), mcpsFound]
+    const mcpsFound = await db.mcpServer.count({ where: reachableMcps(actor) })
+    yield [`mcps ${who}`, await countMcps(actor, db, {}), mcpsFound]
     const spacesFound = await db.space.count({ where: listedSpaces(actor, {}) })
     yield [`spaces ${who}`, await spaces.countListed(actor, db, {}), spacesFound]
     for (const { id, chatCount } of (await spaces.list(actor, deps, { limit: 100 })).spaces) {
