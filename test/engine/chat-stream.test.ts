@@ -460,9 +460,9 @@ describe('the reader of chat completions', () => {
 
   it('reads events whose JSON is encoded twice', () => {
     const events = [chunk({ content: 'Hi' }), chunk({}, 'stop')].map((event) =>
-      data(event.slice('data: '.length).trim()),
+      data(JSON.stringify(event.slice('data: '.length).trim())),
     )
-    expect(read(...events, data('[DONE]'))).toMatchObject({ text: 'Hi', finish: 'stop' })
+    expect(read(...events, DONE)).toMatchObject({ text: 'Hi', finish: 'stop' })
   })
 
   it('treats a stream without a finish reason as cut, unless [DONE] ends it', () => {
