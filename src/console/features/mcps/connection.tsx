@@ -7,17 +7,9 @@ import { useAction } from '../../queries.ts'
 import { mcps } from '../../texts/mcps.ts'
 import { ConnectButton } from './connect.tsx'
 import type { Mcp } from './mcp-form.tsx'
+import { describe, type Outcome } from './outcome.ts'
 
 const t = mcps.connection
-
-/** The outcome of a sign-in from which the browser has returned, with the code of a refusal. */
-export type Outcome = { problem: string; code: string | undefined }
-
-/** Describes a failed sign-in. Anyone can write an address, so a code that may be a text is left out. */
-function describe({ problem, code = '' }: Outcome): string | undefined {
-  if (problem !== 'refused' || !/^[a-z_]{1,60}$/.test(code)) return t.problems[problem]
-  return t.refusals[code] ?? t.refusedWith(code)
-}
 
 /** The person's own connection to a server with OAuth. */
 export function Connection({ mcp, outcome }: { mcp: Mcp; outcome: Outcome | undefined }) {

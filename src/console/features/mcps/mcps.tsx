@@ -16,7 +16,7 @@ import { useIsAdmin, useMayChange } from '../../session.ts'
 import { mcps as t } from '../../texts/mcps.ts'
 import { texts } from '../../texts.ts'
 import { returnToRun } from './connect.tsx'
-import { Connection, type Outcome } from './connection.tsx'
+import { Connection } from './connection.tsx'
 import { DeleteMcp, type Mcp, McpForm } from './mcp-form.tsx'
 
 type Mode = Mcp['permissions'][number]['mode']
