@@ -18,6 +18,7 @@ import { texts } from '../../texts.ts'
 import { returnToRun } from './connect.tsx'
 import { Connection } from './connection.tsx'
 import { DeleteMcp, type Mcp, McpForm } from './mcp-form.tsx'
+import type { Outcome } from './outcome.ts'
 
 type Mode = Mcp['permissions'][number]['mode']
 
