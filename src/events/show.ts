@@ -8,7 +8,7 @@ import type { Deps } from '../deps.ts'
 import { findMany as findExecutions } from '../executions/service.ts'
 import { beginning } from '../lib/text.ts'
 import { asText } from '../lib/unknown.ts'
-import { findMany as findMissions } from '../missions/service.ts'
+import { findMany as findMissions } from '../missions/rows.ts'
 import { findMany as findTasks } from '../tasks/service.ts'
 
 /** An event as a reader gets it. */

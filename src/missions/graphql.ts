@@ -12,10 +12,10 @@ import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { outputOf } from '../lib/output.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space } from '../spaces/graphql.ts'
+import { countListed, listedBy } from './list.ts'
 import { missions } from './router.ts'
 import * as rows from './rows.ts'
 import * as schema from './schema.ts'
-import * as service from './service.ts'
 
 const { type, overlap, catchUp } = schema.Schedule.shape
 const Status = enumFromZod('MissionStatus', schema.MissionStatus, 'The status of a mission')
@@ -174,8 +174,8 @@ builder.queryFields((t) => ({
       MISSION,
       missions.list,
       schema.ListMissions,
-      ({ actor }, input) => service.listedBy(actor, input),
-      ({ actor, deps }, input) => service.countListed(actor, deps.db, input),
+      ({ actor }, input) => listedBy(actor, input),
+      ({ actor, deps }, input) => countListed(actor, deps.db, input),
     ),
   ),
   mission: t.field(rootRow(Mission, MISSION, missions.get, schema.MissionId)),

@@ -1,6 +1,8 @@
 import { TOO_MANY_WAIT } from '../executions/schema.ts'
 import { idempotent, idempotentClaimed } from '../idempotency.ts'
 import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
+import * as fireTimes from './fire-times.ts'
+import { list, runs } from './list.ts'
 import * as rows from './rows.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
@@ -12,7 +14,7 @@ export const missions = router({
     .meta(mcpTool('list_missions', 'search status limit cursor'))
     .input(schema.ListMissions.prefault({}))
     .output(schema.MissionsResponse)
-    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+    .query(({ ctx, input }) => list(ctx.actor, ctx.deps, input)),
 
   create: tokenProcedure('missions:write')
     .meta(restMeta('POST', '/api/v1/missions', 'Create a mission'))
@@ -32,7 +34,7 @@ export const missions = router({
     .meta(restMeta('POST', '/api/v1/missions/preview', 'List the first fire times of a schedule'))
     .input(schema.PreviewSchedule)
     .output(schema.NextResponse)
-    .query(({ ctx, input }) => service.preview(ctx.deps, input)),
+    .query(({ ctx, input }) => fireTimes.preview(ctx.deps, input)),
 
   get: tokenProcedure('missions:read')
     .meta(restMeta('GET', '/api/v1/missions/{id}', 'Get a mission'))
@@ -114,11 +116,11 @@ export const missions = router({
     .meta(restMeta('GET', '/api/v1/missions/{id}/runs', 'List the runs of a mission'))
     .input(schema.ListRuns)
     .output(schema.RunsResponse)
-    .query(({ ctx, input }) => service.runs(ctx.actor, ctx.deps, input)),
+    .query(({ ctx, input }) => runs(ctx.actor, ctx.deps, input)),
 
   next: tokenProcedure('missions:read')
     .meta(restMeta('GET', '/api/v1/missions/{id}/next', 'List the next fire times of a mission'))
     .input(schema.NextRuns)
     .output(schema.NextResponse)
-    .query(({ ctx, input }) => service.next(ctx.actor, ctx.deps, input)),
+    .query(({ ctx, input }) => fireTimes.next(ctx.actor, ctx.deps, input)),
 })

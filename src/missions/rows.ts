@@ -109,6 +109,12 @@ export async function get(actor: Actor, deps: Deps, id: string) {
   return { mission: await viewOf(actor, deps, await find(actor, deps, id)) }
 }
 
+/** Returns the missions with these ids that the caller can reach, archived ones too. */
+export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[]) {
+  const { archivedAt: _, ...where } = reachable(actor)
+  return toMissions(actor, db, await db.mission.findMany({ where: { AND: [{ id: { in: [...ids] } }, where] } }))
+}
+
 /** Finds and locks a mission until the transaction ends. */
 export async function hold(tx: Tx, actor: Actor, { settings }: Deps, id: string): Promise<Authorized<MissionRow>> {
   await lockRows(tx, 'Mission', [id], rowLock(settings))

@@ -1,93 +1,34 @@
 import type { z } from 'zod'
 import { executable } from '../agents/visibility.ts'
-import { type Actor, actorOf, holdCredential, holdMembership, isAdmin } from '../auth/actor.ts'
+import { type Actor, actorOf, holdCredential, holdMembership } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { toColumn } from '../auth/scopes.ts'
-import type { Db, Prisma, Tx } from '../db/client.ts'
-import { lockCounts, totalOf } from '../db/totals.ts'
+import type { Prisma, Tx } from '../db/client.ts'
+import { lockCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { badRequest, forbidden, notFound } from '../errors.ts'
 import { LIVE, markRuns } from '../executions/engine/queue/cancel-marks.ts'
-import { list as listExecutions } from '../executions/service.ts'
 import { asDb, type KeyClaim, type Precondition, store, takeClaim, whenCommitted } from '../idempotency.ts'
 import { hasChanges, omitUndefined } from '../lib/changes.ts'
 import { newId } from '../lib/id.ts'
 import { toOutputColumn } from '../lib/output.ts'
-import { listPage } from '../lib/page.ts'
-import { having, searchedIn } from '../lib/search.ts'
+import { searchedIn } from '../lib/search.ts'
 import { findOrDefault } from '../spaces/service.ts'
 import {
   authorize,
   find,
   hold,
-  LONG_TEXTS,
   lockPhase,
   type MissionRow,
-  reachable,
   scopesBy,
   toMission,
-  toMissions,
   updateMission,
   viewOf,
 } from './rows.ts'
 import './run-ended.ts'
-import { changeSchedule, checkSchedule, firstFire, hasAllRuns, isSameTime, NO_SCHEDULE, nextFires } from './schedule.ts'
-import type {
-  CreateMission,
-  ListMissions,
-  ListRuns,
-  NextRuns,
-  PreviewSchedule,
-  ScheduleChange,
-  UpdateMission,
-} from './schema.ts'
+import { changeSchedule, checkSchedule, firstFire, hasAllRuns, isSameTime, NO_SCHEDULE } from './schedule.ts'
+import type { CreateMission, ScheduleChange, UpdateMission } from './schema.ts'
 import { beginNow, checkMove, completeIn, holdRun, pauseIn, resumeIn } from './status.ts'
-
-/** Returns the filter of `list`: its input on top of {@link reachable}. */
-export const listedBy = (
-  actor: Actor,
-  { status, search }: z.output<typeof ListMissions>,
-): Prisma.MissionWhereInput => ({
-  ...reachable(actor),
-  ...(status && { status }),
-  ...having(search),
-})
-
-/** Statuses with kept totals. Running missions count as pending, because runs change that often. */
-const COUNTED_STATUSES = ['pending', 'completed', 'paused', 'failed'] as const
-
-/**
- * Counts the missions that {@link listedBy} finds, with a search row by row. The few running ones are counted and
- * subtracted from the others.
- */
-export async function countListed(actor: Actor, db: Db, input: z.output<typeof ListMissions>): Promise<number> {
-  const { status, search } = input
-  if (status === 'running' || search) return db.mission.count({ where: listedBy(actor, input) })
-  const total = await totalOf(db, {
-    organizationId: actor.organizationId,
-    list: isAdmin(actor) ? 'missions for admins' : 'missions',
-    userId: { in: ['', actor.userId] },
-    value: status ?? { in: [...COUNTED_STATUSES] },
-  })
-  // A mission may have completed between the two statements.
-  return status === 'pending' ? Math.max(0, total - (await countListed(actor, db, { status: 'running' }))) : total
-}
-
-/** GET /missions, newest first. */
-export async function list(actor: Actor, { db }: Deps, input: z.output<typeof ListMissions>) {
-  const where = listedBy(actor, input)
-  const { rows, nextCursor } = await listPage<MissionRow>(input, LONG_TEXTS, ({ where: after, ...page }) =>
-    db.mission.findMany({ where: { AND: [where, after ?? {}] }, ...page }),
-  )
-  const count = input.cursor !== undefined || nextCursor ? await countListed(actor, db, input) : rows.length
-  return { missions: await toMissions(actor, db, rows), count, nextCursor }
-}
-
-/** Returns the missions with these ids that the caller can reach, archived ones too. */
-export async function findMany(actor: Actor, { db }: Deps, ids: readonly string[]) {
-  const { archivedAt: _, ...where } = reachable(actor)
-  return toMissions(actor, db, await db.mission.findMany({ where: { AND: [{ id: { in: [...ids] } }, where] } }))
-}
 
 const agentOf = (input: { agentId?: string | null | undefined; characterId?: string | null | undefined }) =>
   input.agentId ?? input.characterId ?? undefined
@@ -286,34 +227,4 @@ export async function remove(actor: Actor, deps: Deps, id: string) {
   const runs = await deps.db.execution.findMany({ where: live })
   await whenCommitted(deps, () => Promise.all(runs.map((run) => deps.engine.cancel(run, actor))))
   return { message: 'Mission deleted successfully' }
-}
-
-/** GET /missions/{id}/runs, newest first. */
-export async function runs(actor: Actor, deps: Deps, { id, ...input }: z.output<typeof ListRuns>) {
-  await find(actor, deps, id)
-  const { executions, ...page } = await listExecutions(actor, deps, { ...input, missionId: id })
-  return { runs: executions, ...page }
-}
-
-/** GET /missions/{id}/next: the upcoming fire times; of a continuous mission the next one, if known. */
-export async function next(actor: Actor, deps: Deps, { id, count = 10 }: z.output<typeof NextRuns>) {
-  const mission = await find(actor, deps, id)
-  const { status, scheduleType, nextRunAt } = mission
-  const known = nextRunAt ? [nextRunAt] : []
-  const left = mission.maxRuns === null ? count : Math.min(count, Math.max(0, mission.maxRuns - mission.runCount))
-  const fires = scheduleType === 'continuous' ? known : nextFires(mission, deps.clock.now(), left)
-  const isOver = status === 'paused' || status === 'completed'
-  return { next: isOver ? [] : fires.map((fire) => fire.toISOString()) }
-}
-
-const PREVIEWED = 10
-
-/** POST /missions/preview: the first fire times of a schedule that is set now. Throws 400 for an invalid schedule. */
-export function preview({ clock }: Pick<Deps, 'clock'>, input: z.output<typeof PreviewSchedule>) {
-  const now = clock.now()
-  const schedule = changeSchedule(NO_SCHEDULE, input.schedule)
-  checkSchedule(schedule, now)
-  const count = Math.min(PREVIEWED, schedule.maxRuns ?? PREVIEWED)
-  const fires = schedule.scheduleType === 'continuous' ? [now] : nextFires(schedule, now, count)
-  return { next: fires.map((fire) => fire.toISOString()) }
 }

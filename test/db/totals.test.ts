@@ -9,6 +9,7 @@ import type { Deps } from '../../src/deps.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
 import { countListed as countMcps } from '../../src/mcps/list.ts'
 import { reachable as reachableMcps } from '../../src/mcps/rows.ts'
+import { countListed as countMissions, listedBy as listedMissions } from '../../src/missions/list.ts'
 import type { MissionRow } from '../../src/missions/rows.ts'
 import * as runEnded from '../../src/missions/run-ended.ts'
 import { beginRun, fire } from '../../src/missions/runs.ts'
@@ -303,8 +304,8 @@ async function* totals(): AsyncGenerator<[list: string, total: number, found: nu
       yield [`chats of ${id} ${who}`, chatCount, await db.chat.count({ where })]
     }
     for (const filter of [{}, ...STATUSES.map((status) => ({ status }))]) {
-      const found = await db.mission.count({ where: missions.listedBy(actor, filter) })
-      yield [`missions ${who} ${JSON.stringify(filter)}`, await missions.countListed(actor, db, filter), found]
+      const found = await db.mission.count({ where: listedMissions(actor, filter) })
+      yield [`missions ${who} ${JSON.stringify(filter)}`, await countMissions(actor, db, filter), found]
     }
   }
 }
