@@ -268,6 +268,21 @@ describe('a refusal that names a parameter', () => {
     lab.model.fallback = { tokens: 'A reply.' }
   })
 
+  test('is repeated after a change that did not help, which is no lesson then', async () => {
+    const refused = "'response_format' and 'temperature' are wrong"
+    const output = { schema: { type: 'object', properties: {}, additionalProperties: false } }
+    lab.model.fallback = ({ body }) => (body.temperature === undefined ? { tokens: '{}' } : answers(body, refused))
+    const first = await run({ output, modelSettings: { temperature: 1 } })
+    expect(first.requests.map((body) => ['response_format' in body, 'temperature' in body])).toEqual([
+      [true, true],
+      [false, true],
+      [false, false],
+    ])
+    const [next] = (await run({ output })).requests
+    expect(next).toHaveProperty('response_format')
+    lab.model.fallback = { tokens: 'A reply.' }
+  })
+
   test('is not repeated: an answer of the model that the provider reports as a bad request', async () => {
     for (const message of [
       'Failed to call a function.',

@@ -441,6 +441,18 @@ it.each<[string, Api, (request: { body: any; headers: object }) => unknown, unkn
   expect(requests[1]!.body).toMatchObject({ ...(api !== google && { stream: true }), tools: expect.any(Array) })
 })
 
+it('an option that a provider refused for its value is sent with other values', async () => {
+  const refused = { status: 400, headers: {}, body: openai.error("Unsupported value: 'user' does not support 'long'.") }
+  const usersFor = async (user: string, answers: (Bytes | string)[]) => {
+    const modelSettings = { providerOptions: { openai: { user } } }
+    const { requests } = await run(answers, `${openai.model}-user`, { modelSettings })
+    return requests.map(({ body }) => body.user)
+  }
+  expect(await usersFor('long', [refused, openai.text('Hi')])).toEqual(['long', undefined])
+  expect(await usersFor('short', [openai.text('Hi')])).toEqual(['short'])
+  expect(await usersFor('long', [openai.text('Hi')])).toEqual([undefined])
+})
+
 it('files of an answer are left out with a warning, and reasoning alone is no answer', async () => {
   const image = data({
     candidates: [{ content: { parts: [{ inlineData: { mimeType: 'image/png', data: 'AAAA' } }] } }],

@@ -133,6 +133,13 @@ test.each([
   [400, "Unsupported parameter: 'tools' is not supported with this model.", 'tools'],
   [400, 'Tool use with function calling is not supported together with web search', 'tools:here'],
   [400, 'Tools are not supported when audio is in the request', 'tools:here'],
+  [400, 'The model `x` does not support `tools`', 'tools'],
+  [404, 'No endpoints found that support tool use. To learn more, visit: https://x', 'tools'],
+  [400, 'Function calling is not enabled for models/gemma-3-27b-it', 'tools'],
+  [400, 'Tool names must be unique: duplicates are not allowed', 'tools:here'],
+  [400, "tool_choice 'auto' is not supported", 'tools:here'],
+  [400, 'Your plan does not allow calling this function', 'tools:here'],
+  [400, 'Context caching does not support tools', 'tools:here'],
   [
     400,
     "Invalid 'tools': array too long. Expected an array with maximum length 1, but got one with length 2.",

@@ -93,6 +93,8 @@ const unasked = (step: number) => ({
   shortened: 0,
   isRepeated: false,
   isRenewed: false,
+  /** The last change, and the refusal that it followed. */
+  changed: null as { change: Change; detail: string } | null,
 })
 
 const AT_ONCE: Again = { retry: null }
@@ -138,10 +140,13 @@ export async function createAsking(
   const ignored = (name: string) => add(ignoredSetting(chain.current().id, name))
 
   /** Makes the first of these changes that was not made yet. Returns false if there is none. */
-  function changeOne(offered: readonly Change[]): boolean {
+  function changeOne(offered: readonly Change[], { detail }: ModelFailure): boolean {
+    // A change after which the provider repeats its refusal has not helped.
+    if (done.changed?.detail === detail) unlearned.delete(done.changed.change)
     const next = offered.find((each) => !changes.has(each))
     if (!next || done.changes === MAX_CHANGES) return false
     done.changes++
+    done.changed = { change: next, detail }
     changes.add(next)
     if (isOfModel(next) || isOfSession(next)) unlearned.set(next, lessonOf(next, offered, valuesOfSettings()))
     return true
@@ -190,14 +195,14 @@ export async function createAsking(
 
   /** Changes or shortens the next request so that the model may accept it. Returns null if nothing is left to change. */
   function mend(failure: ModelFailure): Again | null {
-    if (last && changeOne(changesFor(failure, last.facts))) return AT_ONCE
+    if (last && changeOne(changesFor(failure, last.facts), failure)) return AT_ONCE
     if (failure.kind !== 'context_too_long') return null
     // A default limit of the answer is given up before any history.
     const hasDefault = last?.facts.settings.maxOutputTokens !== settings.maxOutputTokens
-    if (hasDefault && changeOne(['maxOutputTokens'])) return AT_ONCE
+    if (hasDefault && changeOne(['maxOutputTokens'], failure)) return AT_ONCE
     if (shortenFurther(failure)) return { retry: null, isTooLong: true }
     // If nothing is left to shorten, the limit of the answer may be the part that does not fit.
-    return settings.maxOutputTokens !== undefined && changeOne(['maxOutputTokens']) ? AT_ONCE : null
+    return settings.maxOutputTokens !== undefined && changeOne(['maxOutputTokens'], failure) ? AT_ONCE : null
   }
 
   /** Decides on a failure that no change mends: the model is asked again later, or another one at once. */

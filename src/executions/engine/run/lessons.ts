@@ -1,4 +1,6 @@
+import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Change } from './change.ts'
+import { isOption } from './request-changes.ts'
 
 // What is remembered of a rejection: a change, or a change with the values of settings that the rejection was about.
 
@@ -10,9 +12,16 @@ export type Values = ReadonlyMap<string, unknown>
  * its value (`reasoningEffort: minimal`) or beside another one, and accept those of other agents.
  */
 export function lessonOf(change: Change, offered: readonly Change[], values: Values): string {
-  if (!values.has(change)) return change
-  const about = offered.filter((each) => values.has(each)).map((each) => [each, values.get(each)])
-  return `${change} ${JSON.stringify(about)}`
+  if (!settingOf(change, values)) return change
+  const names = new Set(offered.flatMap((each) => settingOf(each, values) ?? []))
+  return `${change} ${JSON.stringify([...names].map((name) => [name, values.get(name)]))}`
+}
+
+/** Returns the name in `values` of the setting that a change leaves out, at least in part; null if it leaves out none. */
+function settingOf(change: Change, values: Values): string | null {
+  if (values.has(change)) return change
+  const providerOptions = values.get('providerOptions') as ModelSettings['providerOptions']
+  return change.startsWith('omit:') && isOption(change.slice(5), { providerOptions }) ? 'providerOptions' : null
 }
 
 /** Returns the changes that lessons demand of a run, whose settings are only read if a lesson depends on them. */

@@ -299,7 +299,9 @@ export const RULES_OF_PARTS: readonly Rule[] = [
   {
     change: ({ text, request: { tools } }) =>
       namedTools(text, tools).flatMap((name): Change[] => [`schema:${name}`, `tool:${name}`]),
-    sentence: [/schema|parameters|function_declarations|input_schema|properties/i],
+    sentence: [
+      /schema|parameters|function_declarations|input_schema|properties|\.name\b|(?:tool|function) name\b|description/i,
+    ],
   },
   {
     change: ({ detail, request: { tools } }) => {
@@ -314,9 +316,30 @@ export const RULES_OF_PARTS: readonly Rule[] = [
 /** Wordings of vLLM and llama.cpp for a server whose operator has to start it with a flag. */
 const FLAG_MISSING = /requires --/i
 
+/** Words for the model or server that refuses. */
+const OF_MODEL =
+  '(?:(?:this|the|that|your|selected|current|any|specified|requested) )*[\'"`]?(?:models?|server|endpoint|deployment|provider|engine|backend)\\b'
+
 /** Wordings for tools that are refused beside another part of a request, rather than by the model. */
-const TOOLS_HERE =
-  /\b(?:when|while|alongside|together with|combin\w+|in combination|at the same time|in this request|for this (?:request|conversation)|with (?!(?:(?:this|the|that|your|selected|current|any|specified|requested) )*['"`]?(?:models?|server|endpoint|deployment|provider|engine|backend)\b))/i
+const TOOLS_HERE = new RegExp(
+  `\\b(?:when|while|alongside|together with|combin\\w+|in combination|at the same time|in this request|for this (?:request|conversation)|with (?!${OF_MODEL}))`,
+  'i',
+)
+
+const TOOL = '[\'"`]?(?:tools?|functions?)(?:[ _-](?:use|usage|calls?|calling))?[\'"`]?'
+const START = '(?:^|[:,"-] ?|\\. )'
+const END = `(?=$|[.,;:!()"']| (?:for|with|by|in|on) ${OF_MODEL})`
+
+/** Wordings for tools that the model never supports: other sentences may be about one tool, or a part of it. */
+const NO_TOOLS = new RegExp(
+  [
+    `${START}['"\`]?(?:(?:the|this|your|current|selected|model) )*\\S{1,100}(?: models?)? (?:(?:does|do|can) ?n[o']t|is not able to) (?:yet |currently )?(?:support|have) ${TOOL}(?: capabilit\\w+)?${END}`,
+    `${START}(?:the )?${TOOL}(?: parameters?)? (?:(?:is|are) )?(?:not (?:yet )?(?:supported|enabled|available|allowed|implemented)|unsupported|disabled)${END}`,
+    `\\bno endpoints found that support ${TOOL}|\\bnot capable of ${TOOL}|\\btools: (?:extra inputs|not yet implemented)`,
+    `\\b(?:parameter|argument|property|field)\\b.{0,30}['"\`: ]tools['"\`]?(?=$|[.,;)]| is\\b)`,
+  ].join('|'),
+  'i',
+)
 
 /** Parts of a request to the provider of a package that are never left out as a field. */
 const KEPT: ReadonlySet<string> = new Set([
@@ -341,7 +364,8 @@ export const LAST_RULES: readonly Rule[] = [
       const isField = field === 'tools' && /parameter|argument|extra inputs/i.test(detail)
       const isRefused = isField || /support|enable|allow|available|capab|implement|endpoints|requires --/i.test(detail)
       if (!isRefused || !/tool|function/i.test(`${field} ${detail}`)) return []
-      return [FLAG_MISSING.test(detail) ? 'tools:flag' : TOOLS_HERE.test(detail) ? 'tools:here' : 'tools']
+      if (FLAG_MISSING.test(detail)) return ['tools:flag']
+      return [NO_TOOLS.test(detail) && !TOOLS_HERE.test(detail) ? 'tools' : 'tools:here']
     },
     when: ['hasTools', 'hasNoCallsHere'],
   },
