@@ -5,9 +5,8 @@ import type { ModelSettings } from '../lib/model-settings.ts'
 import { type Output, outputOf, toOutputColumn } from '../lib/output.ts'
 import { searchedIn } from '../lib/search.ts'
 import type { CachedAgent } from './agent-cache.ts'
+import type { AgentRow } from './rows.ts'
 import type { CreateAgent, UpdateAgent } from './schema.ts'
-
-type AgentRow = Prisma.AgentGetPayload<object>
 
 const LISTS = [
   'tags',

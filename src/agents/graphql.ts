@@ -14,12 +14,12 @@ import { MCP, Mcp, McpPermission } from '../mcps/graphql.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { Skill } from '../skills/graphql.ts'
 import { findMany as findSkills } from '../skills/rows.ts'
-import { fromVersion, LONG_TEXTS, strings } from './agent-cache.ts'
 import { countPubliclyVisible, publiclyVisibleBy } from './directory.ts'
+import { countListed, listedBy } from './list.ts'
 import * as references from './references.ts'
 import { agents } from './router.ts'
+import { fromVersion, LONG_TEXTS, strings } from './rows.ts'
 import * as schema from './schema.ts'
-import * as service from './service.ts'
 import { slugOf } from './slugs.ts'
 import { seenVersions } from './versions.ts'
 import * as visibility from './visibility.ts'
@@ -252,8 +252,8 @@ builder.queryFields((t) => ({
       AGENT,
       agents.list,
       schema.ListAgents,
-      ({ actor, deps }, input) => service.listedBy(actor, deps, input),
-      ({ actor, deps }, input, where) => service.countListed(actor, deps, input, where),
+      ({ actor, deps }, input) => listedBy(actor, deps, input),
+      ({ actor, deps }, input, where) => countListed(actor, deps, input, where),
     ),
   ),
   agent: t.field(rootRow(Agent, AGENT, agents.get, schema.AgentId)),

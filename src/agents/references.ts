@@ -8,8 +8,9 @@ import { isOnLatest } from '../organizations/policy.ts'
 import { findMany as findSkills } from '../skills/rows.ts'
 import { checkRequirements } from '../skills/service.ts'
 import { findVersions as findSkillVersions, type Newest, toAttachedAt } from '../skills/versions.ts'
-import { type CachedAgent, pinsIn, strings } from './agent-cache.ts'
+import type { CachedAgent } from './agent-cache.ts'
 import { DEFAULTS, type Values } from './columns.ts'
+import { pinsIn, strings } from './rows.ts'
 import { reachable } from './visibility.ts'
 
 // The skills, MCP servers and subagents of agents.

@@ -4,6 +4,7 @@ import { idempotent } from '../idempotency.ts'
 import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
 import { withCharacters } from './characters.ts'
 import { getPublic, listPublic } from './directory.ts'
+import { list } from './list.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 import { versions } from './versions.ts'
@@ -19,7 +20,7 @@ export const agents = router({
     .meta(mcpTool('list_agents', 'search category tag visibility limit cursor'))
     .input(schema.ListAgents.prefault({}))
     .output(schema.AgentsResponse)
-    .query(async ({ ctx, input }) => withCharacters(ctx.deps, await service.list(ctx.actor, ctx.deps, input))),
+    .query(async ({ ctx, input }) => withCharacters(ctx.deps, await list(ctx.actor, ctx.deps, input))),
 
   create: tokenProcedure('agents:write')
     .meta(restMeta('POST', '/api/v1/agents', 'Create an agent'))

@@ -4,117 +4,26 @@ import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit, auditEach } from '../auth/audit.ts'
 import { lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
 import { createEach } from '../db/each-row.ts'
-import { lockMissionCounts, totalOf } from '../db/totals.ts'
-import { whereWithoutIndex } from '../db/without-index.ts'
+import { lockMissionCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, hasChanged, notFound } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
-import { encodeCursor, pageQuery, toPage } from '../lib/page.ts'
-import { having, searchedIn } from '../lib/search.ts'
+import { searchedIn } from '../lib/search.ts'
 import { permissionWarnings } from '../skills/schema.ts'
 import { findVersions as findSkillVersions } from '../skills/versions.ts'
-import { findCached, type Head, LIST_COLUMNS, loadAgents, pinsIn, strings, toAgent } from './agent-cache.ts'
+import { findCached } from './agent-cache.ts'
 import { checkPrompt, DEFAULTS, toColumns, type Values, valuesOf } from './columns.ts'
 import { checkReferences, filterReferences, findReferences, pinned, REFERRING } from './references.ts'
-import {
-  type AgentSkill,
-  type CreateAgent,
-  type ListAgents,
-  type ListPublicAgents,
-  type UpdateAgent,
-  Visibility,
-} from './schema.ts'
-import { findRare, findTagged, type Listed } from './search.ts'
+import { type AgentRow, find, pinsIn, strings, toAgent } from './rows.ts'
+import type { AgentSkill, CreateAgent, UpdateAgent } from './schema.ts'
 import { freeSlug } from './slugs.ts'
-import { listed, reachable, sharedBy } from './visibility.ts'
-
-type AgentRow = Prisma.AgentGetPayload<object>
+import { toVersion } from './versions.ts'
+import { reachable } from './visibility.ts'
 
 /** Checks that the caller may change an agent: its creator, and admins unless it is private (contract.md section 2). */
 const authorize = <Row extends Pick<AgentRow, 'userId' | 'visibility'>>(actor: Actor, agent: Row): Authorized<Row> =>
   permit(agent, agent.userId === actor.userId || (isAdmin(actor) && agent.visibility !== 'private'))
-
-/**
- * Returns the condition for agents that match a filter and a search. Rare tags and texts are resolved to ids first; the
- * remaining conditions must not choose the index, because SQLite would read all other agents.
- */
-export async function matching(
-  deps: Pick<Deps, 'db' | 'settings'>,
-  where: Listed,
-  { search, tag, category }: { search?: string | undefined; tag?: string | undefined; category?: string | undefined },
-): Promise<Prisma.AgentWhereInput> {
-  const list = where as Prisma.AgentWhereInput
-  const wanted = [
-    list,
-    having(search),
-    tag === undefined ? {} : { tagRows: { some: { tag } } },
-    category === undefined ? {} : { category },
-  ]
-  const named =
-    (tag === undefined ? null : await findTagged(deps, tag, where)) ??
-    (search ? await findRare(deps, search, where) : null)
-  return named ? { id: { in: named }, ...whereWithoutIndex({ AND: wanted }) } : { AND: wanted }
-}
-
-/** Counts only if the rows do not determine the count. */
-export async function pageOfAgents<Row extends Head>(
-  where: Prisma.AgentWhereInput,
-  input: z.output<typeof ListPublicAgents>,
-  count: () => Promise<number>,
-  read: (query: Omit<ReturnType<typeof pageQuery>, 'where'> & { where: Prisma.AgentWhereInput }) => Promise<Row[]>,
-) {
-  const { where: after, ...page } = pageQuery(input)
-  const found = await read({ where: { AND: [where, after ?? {}] }, ...page })
-  const { rows, nextCursor } = toPage(found, input)
-  const total = after || nextCursor ? await count() : rows.length
-  return { rows, nextCursor, total }
-}
-
-/** Returns the filter for the kept totals of shared agents, of those with a tag if one is given. */
-export const totalsOf = (visibilities: readonly string[], tag: string | undefined): Prisma.TotalWhereInput =>
-  tag === undefined
-    ? { list: 'agents', value: { in: [...visibilities] } }
-    : { list: 'tagged agents', value: { in: visibilities.map((visibility) => `${visibility} ${tag}`) } }
-
-/** Returns the filter of `list`: its input on top of {@link listed}. */
-export const listedBy = (actor: Actor, deps: Pick<Deps, 'db' | 'settings'>, input: z.output<typeof ListAgents>) =>
-  matching(deps, listed(actor, input), input)
-
-/**
- * Returns how many agents match `where`, the result of {@link listedBy}. Counts rows if the filters include a search, a
- * category, or a tag among the caller's own agents.
- */
-export function countListed(
-  { organizationId, userId }: Actor,
-  { db }: Pick<Deps, 'db'>,
-  input: z.output<typeof ListAgents>,
-  where: Prisma.AgentWhereInput,
-): Promise<number> {
-  const { owner, visibility, tag, category, search } = input
-  if (search || category !== undefined || (owner && tag !== undefined)) return db.agent.count({ where })
-  if (!owner) return totalOf(db, { organizationId, ...totalsOf(sharedBy(input), tag) })
-  return totalOf(db, { organizationId, list: 'agents', userId, value: visibility ?? { in: Visibility.options } })
-}
-
-/** GET /agents (contract.md section 2). */
-export async function list(actor: Actor, deps: Deps, input: z.output<typeof ListAgents>) {
-  const where = await listedBy(actor, deps, input)
-  const { rows, nextCursor, total } = await pageOfAgents(
-    where,
-    input,
-    () => countListed(actor, deps, input, where),
-    // All heads fit in a page.
-    ({ where, orderBy, take }) => deps.db.agent.findMany({ where, orderBy, take, select: LIST_COLUMNS }),
-  )
-  const { agents, count } = await loadAgents(deps, where, rows)
-  const last = count < rows.length ? rows[count - 1] : undefined
-  return {
-    agents: await filterReferences(actor, deps, agents),
-    nextCursor: last ? encodeCursor(last) : nextCursor,
-    total,
-  }
-}
 
 /** GET /agents/{id}. */
 export async function get(actor: Actor, deps: Deps, id: string) {
@@ -122,13 +31,6 @@ export async function get(actor: Actor, deps: Deps, id: string) {
   if (!known) throw notFound('Agent')
   const [agent] = await filterReferences(actor, deps, [known])
   return { agent: agent! }
-}
-
-/** Finds an agent that the caller can reach. Throws 404 for any other. */
-export async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<AgentRow> {
-  const row = await db.agent.findFirst({ where: { id, ...reachable(actor) } })
-  if (!row) throw notFound('Agent')
-  return row
 }
 
 /** Records a change: the version, its tags as rows and the audit event. */
@@ -140,16 +42,6 @@ async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow)
   if (tags.length) await tx.agentTag.createMany({ data: tags })
   await audit(tx, actor, action, agentId, updatedAt)
 }
-
-const toVersion = (actor: Actor, row: AgentRow): Prisma.AgentVersionCreateManyInput => ({
-  organizationId: row.organizationId,
-  agentId: row.id,
-  version: row.version,
-  visibility: row.visibility,
-  userId: actor.userId,
-  createdAt: row.updatedAt,
-  agent: toAgent(row) as Prisma.InputJsonObject,
-})
 
 /**
  * Makes the caller the owner of a former member's agents, including archived ones, and records a change of each.

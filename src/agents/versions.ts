@@ -4,10 +4,9 @@ import type { Prisma } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { invalidCursor } from '../errors.ts'
 import { decodePosition, encodePosition, MAX_ROWS, readPage, withByteBudget } from '../lib/page.ts'
-import { fromVersion, shortened } from './agent-cache.ts'
 import { filterReferences } from './references.ts'
+import { type AgentRow, find, fromVersion, shortened, toAgent } from './rows.ts'
 import type { ListVersions } from './schema.ts'
-import { find } from './service.ts'
 
 const versionCursor = ({ version }: { version: number }) => encodePosition(version)
 
@@ -62,3 +61,14 @@ export async function versions(
     nextCursor,
   }
 }
+
+/** Returns the version that records a changed agent. */
+export const toVersion = (actor: Actor, row: AgentRow): Prisma.AgentVersionCreateManyInput => ({
+  organizationId: row.organizationId,
+  agentId: row.id,
+  version: row.version,
+  visibility: row.visibility,
+  userId: actor.userId,
+  createdAt: row.updatedAt,
+  agent: toAgent(row) as Prisma.InputJsonObject,
+})

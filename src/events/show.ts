@@ -1,4 +1,4 @@
-import { toAgent } from '../agents/agent-cache.ts'
+import { toAgent } from '../agents/rows.ts'
 import { reachable as reachableAgent } from '../agents/visibility.ts'
 import { findMany as findApprovals } from '../approvals/service.ts'
 import { type Actor, isAdmin } from '../auth/actor.ts'

@@ -1,5 +1,6 @@
 import type { z } from 'zod'
-import { findCached, fromVersion } from '../agents/agent-cache.ts'
+import { findCached } from '../agents/agent-cache.ts'
+import { fromVersion } from '../agents/rows.ts'
 import { executable } from '../agents/visibility.ts'
 import { type Actor, actorOf, hasExpired, permit, requireScope } from '../auth/actor.ts'
 import { covers } from '../auth/scopes.ts'

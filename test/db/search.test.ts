@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
 import * as directory from '../../src/agents/directory.ts'
+import { countListed, listedBy } from '../../src/agents/list.ts'
 import { findRare, MAX_RARE } from '../../src/agents/search.ts'
-import * as agents from '../../src/agents/service.ts'
 import type { Actor } from '../../src/auth/actor.ts'
 import type { Db, Prisma, Tx } from '../../src/db/client.ts'
 import type { Deps } from '../../src/deps.ts'
@@ -116,9 +116,9 @@ async function* searches(text: string, rows: readonly AgentRow[]): AsyncGenerato
     const shared = live.filter((row) => ['organization', 'public'].includes(row.visibility))
     const wanted = idsOf(shared.filter((row) => row.organizationId === organizationId))
     const input = { ...page, search: text }
-    const where = await agents.listedBy(actor, deps, input)
+    const where = await listedBy(actor, deps, input)
     yield [idsOf(await db.agent.findMany({ where })), wanted]
-    yield [await agents.countListed(actor, deps, input, where), wanted.length]
+    yield [await countListed(actor, deps, input, where), wanted.length]
   }
   const visible = await directory.publiclyVisibleBy(deps, { ...page, search: text })
   const wanted = live.filter(({ visibility }) => visibility === 'public')
@@ -186,8 +186,8 @@ it('a search finds and counts common texts, rare ones among them, and absent one
   await create(db, of('Keeper of an atlas'))
   expect(await findRare(deps, 'KEEPER OF', ACME)).toBeNull()
   async function total(search: string, of = 'acme'): Promise<number> {
-    const where = await agents.listedBy(actorOf(of), deps, { limit: 1, search })
-    return agents.countListed(actorOf(of), deps, { limit: 1, search }, where)
+    const where = await listedBy(actorOf(of), deps, { limit: 1, search })
+    return countListed(actorOf(of), deps, { limit: 1, search }, where)
   }
   expect(await total('keeper of')).toBe(MAX_RARE + 1)
   expect(await total('keeper of', 'other')).toBe(0)

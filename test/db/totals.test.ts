@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import * as directory from '../../src/agents/directory.ts'
+import { countListed as countAgents, listedBy as listedAgents } from '../../src/agents/list.ts'
 import * as agents from '../../src/agents/service.ts'
 import type { Actor } from '../../src/auth/actor.ts'
 import type { Db, MissionStatus, Role, Tx } from '../../src/db/client.ts'
@@ -287,8 +288,8 @@ async function* totals(): AsyncGenerator<[list: string, total: number, found: nu
     for (const visibility of actor.role === 'member' ? VISIBILITIES : []) {
       for (const filter of [{}, { owner: 'me' as const }, ...TAGS.map((tag) => ({ tag }))]) {
         const input = { ...page, ...filter, ...(visibility && { visibility }) }
-        const where = await agents.listedBy(actor, deps, input)
-        const total = await agents.countListed(actor, deps, input, where)
+        const where = await listedAgents(actor, deps, input)
+        const total = await countAgents(actor, deps, input, where)
         yield [`agents ${who} ${JSON.stringify(input)}`, total, await db.agent.count({ where })]
       }
     }

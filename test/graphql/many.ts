@@ -1,4 +1,4 @@
-import { toAgent } from '../../src/agents/agent-cache.ts'
+import { toAgent } from '../../src/agents/rows.ts'
 import type { Prisma } from '../../src/db/client.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { Member, TestServer } from '../support/server.ts'
