@@ -395,6 +395,16 @@ describe('fallback models', () => {
     )
   })
 
+  test('are asked if a model sends an empty answer twice', async () => {
+    lab.model.script({ tokens: [] }, { tokens: [] }, { tokens: 'Fine.' })
+    const { execution, requests } = await run({ fallbackModels: ['compatible/second'] })
+    expect(execution).toMatchObject({ status: 'completed', result: 'Fine.', model: 'compatible/second' })
+    expect([execution.modelsTried, requests.map((body) => body.model)]).toEqual([
+      [model],
+      [model.slice(11), model.slice(11), 'second'],
+    ])
+  })
+
   test('are not asked after a refusal, or if none is listed', async () => {
     lab.model.script(busy(401))
     expect((await run({ fallbackModels: ['compatible/second'] })).execution).toMatchObject({ status: 'failed', model })

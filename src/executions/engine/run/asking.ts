@@ -180,10 +180,7 @@ export async function createAsking(
 
   /** Returns whether the same request may succeed at once: after a broken connection or reply, or with a newer key. */
   async function isRepeatable(failure: ModelFailure, error: unknown): Promise<boolean> {
-    // A reply that broke off before any output, such as one that the provider (Gemini) could not read itself, mostly
-    // succeeds at once. Others refuse theirs with 400 (Groq's `tool_use_failed`), which is never repeated.
-    const isBrokenOff = failure.kind === 'broken_off' && !isRefusal(failure.status)
-    if (!done.isRepeated && (isResetBeforeAnswer(error) || isBrokenOff)) {
+    if (!done.isRepeated && (isResetBeforeAnswer(error) || isBrokenOff(failure))) {
       done.isRepeated = true
       return true
     }
@@ -217,7 +214,7 @@ export async function createAsking(
       const { retries: attempt } = done
       return { retry: { messageType: 'retry', attempt, afterMs, reason: isOwn ? failure.detail : reason } }
     }
-    return isRetryable || FALLS_BACK.has(failure.kind) ? fallBack(reason) : null
+    return isRetryable || isBrokenOff(failure) || FALLS_BACK.has(failure.kind) ? fallBack(reason) : null
   }
 
   async function fallBack(reason: string): Promise<Again | null> {
@@ -293,7 +290,12 @@ export async function createAsking(
 const prefixed = (fields: Fields): Fields =>
   Object.fromEntries(Object.entries(fields).map(([name, value]) => [`extra:${name}`, value]))
 
-const isRefusal = (status: number | null): boolean => status !== null && status >= 400 && status < 500
+/**
+ * Returns whether a reply broke off before any output, such as one that the provider (Gemini) could not read itself. It
+ * mostly succeeds at once. Others refuse theirs with 400 (Groq's `tool_use_failed`), which is never repeated.
+ */
+const isBrokenOff = ({ kind, status }: ModelFailure): boolean =>
+  kind === 'broken_off' && !(status !== null && status >= 400 && status < 500)
 
 /** Failures that another key may repair. */
 const REPLACEABLE: ReadonlySet<string> = new Set(['auth', 'quota'])
