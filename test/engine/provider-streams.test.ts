@@ -4,7 +4,7 @@ import { createAnthropic } from '@ai-sdk/anthropic'
 import { createGoogle } from '@ai-sdk/google'
 import { createOpenAI } from '@ai-sdk/openai'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { fetchEncoded } from '../../src/executions/engine/models/encoded-fetch.ts'
+import { fetchEncoded, readBody } from '../../src/executions/engine/models/encoded-fetch.ts'
 import { classifyModelError } from '../../src/executions/engine/models/model-errors.ts'
 import { repairStreams } from '../../src/executions/engine/models/provider-streams.ts'
 import { textModel } from '../../src/executions/engine/models/text-model.ts'
@@ -118,6 +118,18 @@ const IS_DAMAGED =
 const IS_UNKNOWN = 'unreadable -: The model server uses an unknown content encoding: later'
 const IS_EMPTY = 'broken_off -: The model server sent an empty answer'
 const IS_GARBAGE = 'unreadable -: The model server sent data that cannot be read'
+
+it.each([
+  ['gzip', gzipSync],
+  ['gzip, gzip', (bytes: Buffer) => gzipSync(gzipSync(bytes))],
+])('an answer encoded as %s ends when its reader has enough, before the rest is decoded', async (encoding, encode) => {
+  answer = { body: encode(Buffer.alloc(4 * 1024 * 1024, ' ')), encoding }
+  const { body, headers } = await fetchEncoded(network.dispatcher)(`http://127.0.0.1:${port}`)
+  const reader = readBody(body!, headers)
+  expect((await reader.read()).done).toBe(false)
+  const [, next] = await Promise.all([reader.cancel(), reader.read()])
+  expect([next.done, (await reader.read()).done]).toEqual([true, true])
+})
 
 describe('the stream of Anthropic', () => {
   const begin = (usage: unknown = { input_tokens: 5, output_tokens: 1 }) =>

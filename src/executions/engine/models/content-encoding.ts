@@ -1,4 +1,4 @@
-import { PassThrough, type Transform } from 'node:stream'
+import { PassThrough, pipeline, type Transform } from 'node:stream'
 import {
   brotliDecompressSync,
   constants,
@@ -68,6 +68,51 @@ export function createDecoder(
     decoder = createLayer(name, next ? (bytes) => (bytes ? next.write(bytes) : next.end()) : take, fail)
   }
   return decoder
+}
+
+/**
+ * Decodes bytes as they are read, and no further, because a few compressed ones may be very many. Throws a
+ * {@link ModelError} for bytes that cannot be decoded.
+ */
+export async function* decodedBytes(
+  encoding: string,
+  source: AsyncIterable<Uint8Array>,
+): AsyncGenerator<Uint8Array, void> {
+  const names = namesIn(encoding)
+  if (names.length > MAX_ENCODINGS) throw unknown(names.join(', '))
+  yield* names.reduceRight((bytes, name) => decodedLayer(name, bytes), source)
+}
+
+async function* decodedLayer(name: string, source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void> {
+  const bytes = source[Symbol.asyncIterator]()
+  const { done, value: first } = await bytes.next()
+  if (done) return
+  const stream = openStream(name, Buffer.from(first.buffer, first.byteOffset, first.byteLength))
+  if (!stream) throw unknown(name)
+  let broken: unknown
+  const all = startingWith(first, { [Symbol.asyncIterator]: () => bytes })
+  async function* read() {
+    try {
+      yield* all
+    } catch (error) {
+      broken = error
+      throw error
+    }
+  }
+  try {
+    yield* pipeline(read, stream, () => {})
+  } catch {
+    throw broken ?? damaged()
+  }
+}
+
+/** Returns bytes that have been read, and those that follow. */
+export async function* startingWith(
+  first: Uint8Array,
+  rest: AsyncIterable<Uint8Array>,
+): AsyncGenerator<Uint8Array, void> {
+  yield first
+  yield* rest
 }
 
 /** Creates the decoder of one encoding, which passes bytes on that are plain already. */

@@ -1,5 +1,5 @@
 import { type Dispatcher, Dispatcher1Wrapper } from 'undici'
-import { createDecoder, type Decoder, isGzip } from './content-encoding.ts'
+import { decodedBytes, isGzip, startingWith } from './content-encoding.ts'
 
 /** Header of a response of {@link fetchEncoded} that states the encoding of its body. */
 const ENCODING = 'x-kept-encoding'
@@ -7,7 +7,7 @@ const NAME = Buffer.from(ENCODING)
 
 /**
  * Returns a `fetch` that does not decode bodies, because Node's fails for false and repeated encodings.
- * {@link decodedBody} decodes them. Does not follow redirects.
+ * {@link readBody} decodes them. Does not follow redirects.
  */
 export function fetchEncoded(dispatcher: Dispatcher): typeof fetch {
   const keeping = dispatcher.compose((dispatch) => (request, handler) => dispatch(request, keepEncoding(handler)))
@@ -37,8 +37,9 @@ export type BodyReader = Pick<ReadableStreamDefaultReader<Uint8Array>, 'read' | 
 /** Creates the reader of a body. Decodes one that a server has compressed, also without stating it. */
 export function readBody(body: ReadableStream<Uint8Array>, headers: Headers): BodyReader {
   const encoding = headers.get(ENCODING)
-  if (encoding) return decoded(body, encoding).getReader()
-  let reader = body.getReader()
+  const source = body.getReader()
+  if (encoding) return decoded(source, encoding)
+  let reader: BodyReader = source
   let isFirst = true
   return {
     async read() {
@@ -46,46 +47,36 @@ export function readBody(body: ReadableStream<Uint8Array>, headers: Headers): Bo
       const first = isFirst ? result.value : undefined
       isFirst = false
       if (!first || !isGzip(first)) return result
-      reader = decoded(withFirst(first, reader), 'gzip').getReader()
+      reader = decoded(source, 'gzip', first)
       return reader.read()
     },
     cancel: (reason) => reader.cancel(reason),
   }
 }
 
-/** Returns a stream of the bytes that have been read, and of those that follow. */
-const withFirst = (first: Uint8Array, reader: ReadableStreamDefaultReader<Uint8Array>): ReadableStream<Uint8Array> =>
-  new ReadableStream({
-    start: (controller) => controller.enqueue(first),
-    async pull(controller) {
-      const { done, value } = await reader.read()
-      if (done) controller.close()
-      else controller.enqueue(value)
-    },
-    cancel: (reason) => reader.cancel(reason),
-  })
-
-function decoded(body: ReadableStream<Uint8Array>, encoding: string): ReadableStream<Uint8Array> {
-  const ended = Promise.withResolvers<void>()
-  let decoder: Decoder | null = null
-  const decoding = new TransformStream<Uint8Array, Uint8Array>({
-    start(controller) {
-      const take = (bytes: Buffer | null) => (bytes ? controller.enqueue(bytes) : ended.resolve())
-      const fail = (error: Error) => {
-        controller.error(error)
-        ended.resolve()
+/** Returns the reader of the decoded bytes of a body, whose first ones may have been read. */
+function decoded(source: BodyReader, encoding: string, first?: Uint8Array): BodyReader {
+  const rest = bytesOf(source)
+  const bytes = decodedBytes(encoding, first ? startingWith(first, rest) : rest)
+  let isCancelled = false
+  return {
+    async read() {
+      try {
+        const { done, value } = await bytes.next()
+        if (!done && !isCancelled) return { done: false, value }
+      } catch (error) {
+        if (!isCancelled) throw error
       }
-      decoder = createDecoder(encoding, take, fail)
+      return { done: true, value: undefined }
     },
-    transform(bytes, controller) {
-      if (decoder) decoder.write(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength))
-      else controller.enqueue(bytes)
+    async cancel(reason) {
+      isCancelled = true
+      await source.cancel(reason)
+      await bytes.return(undefined)
     },
-    flush() {
-      if (!decoder) return
-      decoder.end()
-      return ended.promise
-    },
-  })
-  return body.pipeThrough(decoding)
+  }
+}
+
+async function* bytesOf(source: BodyReader): AsyncGenerator<Uint8Array, void> {
+  for (let next = await source.read(); !next.done; next = await source.read()) yield next.value
 }
