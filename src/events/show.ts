@@ -9,7 +9,7 @@ import { findMany as findExecutions } from '../executions/service.ts'
 import { beginning } from '../lib/text.ts'
 import { asText } from '../lib/unknown.ts'
 import { findMany as findMissions } from '../missions/rows.ts'
-import { findMany as findTasks } from '../tasks/service.ts'
+import { findMany as findTasks } from '../tasks/rows.ts'
 
 /** An event as a reader gets it. */
 export type VisibleEvent = {

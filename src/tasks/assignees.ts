@@ -4,7 +4,7 @@ import type { Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { badReference, notFound } from '../errors.ts'
 import { findMember } from '../organizations/members.ts'
-import type { TaskRow } from './service.ts'
+import type { TaskRow } from './rows.ts'
 
 // Users and agents to whom tasks are assigned.
 

@@ -6,8 +6,8 @@ import { MAX_IN } from '../db/fast-path/index.ts'
 import type { Deps } from '../deps.ts'
 import { AppError } from '../errors.ts'
 import { chunk } from '../lib/chunk.ts'
+import { get, reachable } from './rows.ts'
 import type { FollowTasks, Task } from './schema.ts'
-import { get, reachable } from './service.ts'
 
 /** An event of GET /tasks/events. */
 export type TaskChange =

@@ -11,16 +11,17 @@ import { isTruncated, reload, rootRow, rowIn, rowsOf } from '../graphql/rows.ts'
 import { outputOf } from '../lib/output.ts'
 import { USER, User } from '../organizations/graphql.ts'
 import { SPACE, Space } from '../spaces/graphql.ts'
+import { listedBy } from './list.ts'
 import { tasks } from './router.ts'
+import * as rows from './rows.ts'
 import * as schema from './schema.ts'
-import * as service from './service.ts'
 
 const Status = enumFromZod('TaskStatus', schema.TaskStatus, 'The status of a task')
 const Priority = enumFromZod('TaskPriority', schema.TaskPriority, 'Priority of a task')
 
-const TASK = rowsOf('Task', 'Task', service.reachable, {
+const TASK = rowsOf('Task', 'Task', rows.reachable, {
   name: 'Task',
-  texts: service.LONG_TEXTS,
+  texts: rows.LONG_TEXTS,
 })
 
 const Task = builder.prismaObject('Task', {
@@ -115,9 +116,7 @@ const ExecutePayload = builder.objectRef<{ executionId: string; taskId: string }
 
 builder.queryFields((t) => ({
   tasks: t.field(
-    rootList(Tasks, TASK, tasks.list, schema.ListTasks, ({ actor, deps }, input) =>
-      service.listedBy(actor, deps, input),
-    ),
+    rootList(Tasks, TASK, tasks.list, schema.ListTasks, ({ actor, deps }, input) => listedBy(actor, deps, input)),
   ),
   task: t.field(rootRow(Task, TASK, tasks.get, schema.TaskId)),
 }))

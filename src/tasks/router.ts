@@ -2,6 +2,9 @@ import { TOO_MANY_WAIT } from '../executions/schema.ts'
 import { idempotent } from '../idempotency.ts'
 import { mcpTool, restMeta, router, STARTS_RUN, tokenProcedure } from '../trpc.ts'
 import { follow } from './follow.ts'
+import { list } from './list.ts'
+import { get } from './rows.ts'
+import { execute } from './runs.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -11,7 +14,7 @@ export const tasks = router({
     .meta(mcpTool('list_tasks', 'search status priority assignedTo spaceId limit cursor'))
     .input(schema.ListTasks.prefault({}))
     .output(schema.TasksResponse)
-    .query(({ ctx, input }) => service.list(ctx.actor, ctx.deps, input)),
+    .query(({ ctx, input }) => list(ctx.actor, ctx.deps, input)),
 
   create: tokenProcedure('tasks:write')
     .meta(restMeta('POST', '/api/v1/tasks', 'Create a task'))
@@ -31,7 +34,7 @@ export const tasks = router({
     .meta(restMeta('GET', '/api/v1/tasks/{id}', 'Get a task'))
     .input(schema.TaskId)
     .output(schema.TaskResponse)
-    .query(({ ctx, input }) => service.get(ctx.actor, ctx.deps, input.id)),
+    .query(({ ctx, input }) => get(ctx.actor, ctx.deps, input.id)),
 
   update: tokenProcedure('tasks:write')
     .meta(restMeta('PATCH', '/api/v1/tasks/{id}', 'Change a task'))
@@ -88,5 +91,5 @@ export const tasks = router({
     )
     .input(schema.ExecuteTask)
     .output(schema.TaskExecuted)
-    .mutation(({ ctx, input }) => service.execute(ctx.actor, ctx.deps, input, ctx)),
+    .mutation(({ ctx, input }) => execute(ctx.actor, ctx.deps, input, ctx)),
 })

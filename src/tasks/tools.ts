@@ -3,8 +3,9 @@ import type { Deps } from '../deps.ts'
 import { defineTool, type Tool, type ToolUser, takeForResult } from '../executions/engine/run/tools.ts'
 import { encodeCursor } from '../lib/page.ts'
 import { cut } from '../lib/text.ts'
+import { list } from './list.ts'
 import { CreateTask, TaskId, TaskPriority, TaskStatus } from './schema.ts'
-import { claim, create, list, update } from './service.ts'
+import { claim, create, update } from './service.ts'
 
 /** Maximum length of a task's text for a model (characters). */
 const MAX_TEXT = 2000
