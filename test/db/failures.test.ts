@@ -2,6 +2,7 @@ import { Client } from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { type Db, openDatabase, Prisma, type Tx } from '../../src/db/client.ts'
 import { expectsOne } from '../../src/db/fast-path/index.ts'
+import { openPool } from '../../src/db/postgresql/pool.ts'
 import { violations, watchTransitions } from '../engine/invariants.ts'
 import { createFolder } from '../support/folder.ts'
 import { startForwarder } from '../support/forwarder.ts'
@@ -340,6 +341,28 @@ describe.runIf(hasPostgres)('PostgreSQL that fails under two servers', () => {
     await runSql(admin, `ALTER ROLE ${role} CONNECTION LIMIT -1`)
     await expect.poll(async () => (await request(first, 'GET', '/api/v1/agents')).status).toBe(200)
     await listening()
+  })
+
+  it('continues with its open connections while PostgreSQL refuses the role', async () => {
+    const codes: string[] = []
+    const pool = openPool(own, { max: 3 }, (code) => codes.push(code))
+    try {
+      const held = await pool.take()
+      await runSql(admin, `ALTER ROLE ${role} NOLOGIN`)
+      const waiting = pool.take()
+      try {
+        await Promise.race([waiting, expect.poll(() => codes).toEqual(['28000'])])
+      } finally {
+        pool.give(held)
+      }
+      const taken = await waiting
+      expect(taken).toBe(held)
+      pool.give(taken, new Error('lost'))
+      await expect(pool.take()).rejects.toMatchObject({ code: '28000' })
+    } finally {
+      await runSql(admin, `ALTER ROLE ${role} LOGIN`)
+      await pool.end()
+    }
   })
 
   it('has the isolation, limits and forms of values that it needs, whatever the database has', async () => {

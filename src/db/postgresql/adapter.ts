@@ -6,7 +6,7 @@ import {
   type SqlQuery,
   type Transaction,
 } from '@prisma/driver-adapter-utils'
-import { Pool, type QueryConfig } from 'pg'
+import { Pool, type PoolConfig, type QueryConfig } from 'pg'
 import type { PrismaClient as PostgresqlClient } from '../../../prisma/generated/postgresql/client.ts'
 import type { PrismaClient as SqliteClient } from '../../../prisma/generated/sqlite/client.ts'
 import { codeIn, isLostConnection, isTimedOut, isUnavailable } from '../../lib/database-errors.ts'
@@ -34,7 +34,7 @@ type PostgresqlOptions = {
   pooled?: boolean
   /** Maximum wait for the answer to a statement (ms), after which its connection is closed. Default: unlimited. */
   statementTimeout?: number | undefined
-  /** Called with PostgreSQL's error code for each failed statement and connection. */
+  /** Called with PostgreSQL's error code for each failed statement and each connection that does not open. */
   onFailure?: ((code: string) => void) | undefined
 }
 
@@ -50,7 +50,7 @@ export async function postgresqlAdapter(
   connections: number,
   { pooled = false, statementTimeout, onFailure = () => {} }: PostgresqlOptions = {},
 ): Promise<SqlDriverAdapterFactory & FastPathDriver> {
-  const pool = openPool(url, {
+  const settings: PoolConfig = {
     ...KEEP_ALIVE,
     max: connections,
     maxLifetimeSeconds: MAX_LIFETIME,
@@ -65,7 +65,8 @@ export async function postgresqlAdapter(
       // Not awaited, because it is sent with the first statement.
       client.query(sessionSettings(statementTimeout)).catch(() => {})
     },
-  })
+  }
+  const pool = openPool(url, settings, onFailure)
   const nameOf = (prefix: string) => (pooled ? () => '' : statementNames(prefix))
   const options = { disposeExternalPool: true, statementNameGenerator: nameOf('prisma') }
   const factory = new PrismaPg(poolFor(pool), options)

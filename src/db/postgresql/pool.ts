@@ -1,6 +1,6 @@
 import { DriverAdapterError } from '@prisma/driver-adapter-utils'
 import { Client, type ClientConfig, DatabaseError, Pool, type PoolClient, type PoolConfig } from 'pg'
-import { codeIn, isUnavailable, lacksAccess } from '../../lib/database-errors.ts'
+import { codeIn, isUnavailable, lacksAccess, TLS } from '../../lib/database-errors.ts'
 import { choosesHost } from '../../lib/postgres-url.ts'
 import { findWritableHost } from './hosts.ts'
 
@@ -30,6 +30,12 @@ const isFull = (error: unknown): boolean =>
   codeIn(error) === FULL || (error instanceof DatabaseError && FULL_MESSAGE.test(error.message))
 
 /**
+ * Codes of a connection that does not open while open ones work: PostgreSQL refuses the role or its password, nobody
+ * knows the name of the host, or this process has too many open files.
+ */
+const NOT_OPENED = /^(28...|ENOTFOUND|EAI_AGAIN|EMFILE|ENFILE)$/
+
+/**
  * Returns the error of a connection that was not opened. Poolers and providers refuse with codes of defects, such as
  * `XX000` of Supavisor and Neon, but without a connection nothing was asked.
  */
@@ -49,9 +55,10 @@ export const isOfStatement = (error: unknown): boolean =>
 
 /**
  * Opens a pool. If the URL lists several hosts, the pool connects to the one that accepts writes. When a connection
- * breaks or a host turns out to be a standby, the pool looks again and replaces all connections.
+ * breaks or a host turns out to be a standby, the pool looks again and replaces all connections. `onRefused` gets the
+ * code if no further connection opens and the pool goes on with those that it has.
  */
-export function openPool(url: string, options: PoolConfig): Connections {
+export function openPool(url: string, options: PoolConfig, onRefused: (code: string) => void = () => {}): Connections {
   const chooses = choosesHost(url)
   /** Number of the present choice of a host, and the choice. */
   let choice = 0
@@ -80,13 +87,21 @@ export function openPool(url: string, options: PoolConfig): Connections {
   let established = 0
   pool.on('connect', () => established++).on('remove', () => established--)
 
-  /** Takes a connection. If PostgreSQL gives no further one, waits for one that this pool has or is opening. */
+  /** Returns whether a connection was not opened, although those of this pool continue to work. */
+  function keepsOthers(error: unknown): boolean {
+    const code = codeIn(error)
+    return isFull(error) ? pool.totalCount > 0 : established > 0 && (NOT_OPENED.test(code) || TLS.test(code))
+  }
+
+  /** Takes a connection. If no further one opens, waits for one that this pool has or is opening. */
   async function connect(): Promise<PoolClient> {
     for (let left = TRIES; ; left--) {
       try {
         return await pool.connect()
       } catch (error) {
-        if (!isFull(error) || !left || !pool.totalCount) throw refusalOf(error)
+        const refusal = refusalOf(error)
+        if (!left || !keepsOthers(error)) throw refusal
+        onRefused(codeIn(refusal))
         pool.options.max = Math.max(1, established)
         setTimeout(() => (pool.options.max = max), NEXT_TRY).unref()
       }
@@ -123,7 +138,7 @@ export function openPool(url: string, options: PoolConfig): Connections {
         client = await connect()
       } catch (error) {
         // It is the right host, and the connections that it has given stay.
-        if (isFull(error)) throw error
+        if (isFull(error) || keepsOthers(error)) throw error
         lose(of)
         await choose()
         client = await connect()
