@@ -109,6 +109,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     expect(paper.match(/\/Type \/Page\b/g)!.length).toBeGreaterThan(3)
     await page.emulateMedia({ media: 'print' })
     expect(await page.getByRole('navigation').isVisible()).toBe(false)
+    expect(await page.getByRole('button', { name: 'Copy' }).filter({ visible: true }).count()).toBe(0)
     await page.emulateMedia({ media: null })
     await leave(page)
   })

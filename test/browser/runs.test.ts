@@ -99,6 +99,31 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     await leave(page)
   })
 
+  it('name agent and failure on a phone, and have one line each in a wide window', async () => {
+    await server.service.deps.db.execution.update({
+      where: { id: executionId },
+      data: { status: 'failed', error: 'The key was refused' },
+    })
+    const { page } = await visit(browser, owner, '/app/runs?status=failed', { viewport: { width: 360, height: 740 } })
+    const row = page.getByRole('row').filter({ hasText: 'The first' })
+    const reason = row.getByText('The key was refused').filter({ visible: true })
+    const measure = async () => {
+      await row.getByText('Ada').waitFor()
+      const [outer, inner] = [await row.boundingBox(), await reason.boundingBox()]
+      return { height: outer!.height, isInside: inner!.y + inner!.height <= outer!.y + outer!.height }
+    }
+    expect(await measure()).toEqual({ height: 60, isInside: true })
+    await page.setViewportSize({ width: 1_280, height: 740 })
+    await expect.poll(measure).toEqual({ height: 44, isInside: true })
+    await expect.poll(() => row.locator('..').evaluate((element) => element.getBoundingClientRect().height)).toBe(44)
+    await page.setViewportSize({ width: 360, height: 740 })
+    await server.service.deps.db.execution.update({
+      where: { id: executionId },
+      data: { status: 'completed', error: null },
+    })
+    await leave(page)
+  })
+
   it('keep their filters in the URL, as the audit log does', async () => {
     const { page } = await visit(browser, owner, '/app/runs')
     await page.getByLabel('Status').selectOption({ label: 'Failed' })

@@ -2,7 +2,7 @@ import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { Activity } from 'lucide-react'
-import { type ComponentProps, useEffect, useId, useMemo, useRef } from 'react'
+import { type ComponentProps, useEffect, useId, useLayoutEffect, useMemo, useRef, useSyncExternalStore } from 'react'
 import type { Input, Output } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
@@ -26,9 +26,17 @@ const HOUR = 3_600_000
 const SPANS = { hour: HOUR, day: 24 * HOUR, week: 168 * HOUR, month: 720 * HOUR }
 type Span = keyof typeof SPANS
 
-const ROW_HEIGHT = 44
+/** Whether a row has all columns in one line. A smaller window has the agent and the failure in a second line. */
+const wide = matchMedia('(min-width: 64rem)')
+const onWidth = (listener: () => void) => {
+  wide.addEventListener('change', listener)
+  return () => wide.removeEventListener('change', listener)
+}
+const REM = Number.parseFloat(getComputedStyle(document.documentElement).fontSize)
+const useRowHeight = () => useSyncExternalStore(onWidth, () => (wide.matches ? 2.75 : 3.75) * REM)
+
 const COLUMNS =
-  'grid grid-cols-[minmax(0,5.75rem)_minmax(25%,1fr)_minmax(0,5.25rem)] items-center gap-2 px-4 sm:grid-cols-[minmax(0,8.5rem)_minmax(25%,1fr)_minmax(0,5.5rem)] sm:gap-3 sm:px-6 lg:grid-cols-[8.5rem_minmax(0,1fr)_minmax(0,2fr)_5rem_5rem_6rem] xl:grid-cols-[8.5rem_minmax(0,1fr)_minmax(0,2fr)_8rem_5rem_5rem_6rem]'
+  'grid grid-cols-[minmax(0,5.75rem)_minmax(25%,1fr)_minmax(0,5.25rem)] content-center items-center gap-x-2 gap-y-0.5 px-4 sm:grid-cols-[minmax(0,8.5rem)_minmax(25%,1fr)_minmax(0,5.5rem)] sm:gap-x-3 sm:px-6 lg:grid-cols-[8.5rem_minmax(0,1fr)_minmax(0,2fr)_5rem_5rem_6rem] xl:grid-cols-[8.5rem_minmax(0,1fr)_minmax(0,2fr)_8rem_5rem_5rem_6rem]'
 
 /** All runs that the person may see, newest first. The filters are in the URL. */
 export function Runs() {
@@ -125,12 +133,15 @@ type TableProps = { rows: readonly Row[]; isOutdated: boolean; more: () => void 
 
 function Table({ rows, isOutdated, more }: TableProps) {
   const box = useRef<HTMLDivElement>(null)
+  const rowHeight = useRowHeight()
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => box.current,
-    estimateSize: () => ROW_HEIGHT,
+    estimateSize: () => rowHeight,
     overscan: 12,
   })
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the virtualizer reads the height of a row only when asked.
+  useLayoutEffect(() => virtual.measure(), [virtual, rowHeight])
   // It moves the box to its top first.
   useScrollPlace(box)
   const items = virtual.getVirtualItems()
@@ -178,22 +189,33 @@ function Table({ rows, isOutdated, more }: TableProps) {
           {items.map(({ index, start }) => {
             const row = rows[index]
             if (!row) return null
+            const error = row.status === 'failed' ? row.error : undefined
             return (
               <div
                 key={row.id}
                 role="row"
                 aria-rowindex={index + 2}
                 className={`${COLUMNS} absolute inset-x-0 border-line border-b hover:bg-panel`}
-                style={{ height: ROW_HEIGHT, transform: `translateY(${start}px)` }}
+                style={{ height: rowHeight, transform: `translateY(${start}px)` }}
               >
                 <span role="cell" className="overflow-hidden">
                   <Badge kind={row.waitingFor ? 'warn' : kindOf(row.status)}>
                     {row.waitingFor ? <Waits reason={row.waitingFor} /> : texts.runStates[row.status]}
                   </Badge>
                 </span>
-                <bdi role="cell" className="hidden truncate lg:block">
-                  {nameOf(row.agentId)}
-                </bdi>
+                <span
+                  role="cell"
+                  className="order-last col-span-full flex min-w-0 gap-2 text-soft lg:order-none lg:col-span-1 lg:text-ink"
+                >
+                  <bdi className={cn('truncate', error && 'max-w-2/5 shrink-0 lg:max-w-full lg:shrink')}>
+                    {nameOf(row.agentId)}
+                  </bdi>
+                  {error && (
+                    <span className="min-w-0 flex-1 truncate text-danger lg:hidden" dir="auto">
+                      {error}
+                    </span>
+                  )}
+                </span>
                 <span role="cell" className="flex min-w-0 gap-3">
                   <Link
                     to="/runs/$runId"
@@ -203,9 +225,9 @@ function Table({ rows, isOutdated, more }: TableProps) {
                   >
                     {row.message || row.id}
                   </Link>
-                  {row.status === 'failed' && row.error && (
-                    <span className="hidden min-w-0 flex-1 truncate text-danger md:block" title={row.error} dir="auto">
-                      {row.error}
+                  {error && (
+                    <span className="hidden min-w-0 flex-1 truncate text-danger lg:block" title={error} dir="auto">
+                      {error}
                     </span>
                   )}
                 </span>
