@@ -1,3 +1,4 @@
+import { onlineManager } from '@tanstack/react-query'
 import {
   createRootRoute,
   createRoute,
@@ -8,6 +9,7 @@ import {
   redirect,
   useRouter,
 } from '@tanstack/react-router'
+import { useEffect } from 'react'
 import { BASE } from './api.ts'
 import { buttonClass } from './components/button.tsx'
 import { Empty, Problem, useTitle } from './components/page.tsx'
@@ -31,10 +33,16 @@ const only =
 function Failed({ error }: ErrorComponentProps) {
   const { invalidate } = useRouter()
   useTitle(texts.notLoaded)
+  const isGone = error instanceof PageGone
+  // As queries do. A page whose file is gone would lose unsaved input.
+  useEffect(
+    () => (isGone ? undefined : onlineManager.subscribe((isOnline) => void (isOnline && invalidate()))),
+    [isGone, invalidate],
+  )
   return (
     <div className="mx-auto max-w-2xl p-6">
       <h1 className="sr-only">{texts.notLoaded}</h1>
-      <Problem error={error} retry={() => (error instanceof PageGone ? location.reload() : void invalidate())} />
+      <Problem error={error} retry={() => (isGone ? location.reload() : void invalidate())} />
     </div>
   )
 }

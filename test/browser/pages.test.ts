@@ -614,13 +614,30 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     const again = page.getByRole('main').getByRole('button', { name: 'Try again' })
     await again.waitFor()
     await page.unroute(file)
+    // It is tried again by itself.
     await context.setOffline(false)
-    await again.click()
     await page.getByRole('heading', { name: 'Usage' }).waitFor()
+    // A person on a slow network sees the name until the program is there.
+    const program = Promise.withResolvers<void>()
+    const script = '**/assets/index-*.js'
+    await page.route(script, (route) => program.promise.then(() => route.continue()))
+    await page.goto('/app', { waitUntil: 'commit' })
+    await page.getByText('Muster …').waitFor()
+    program.resolve()
+    await composer(page).waitFor()
+    expect(await page.getByText('Muster …').count()).toBe(0)
+    await page.unroute(script)
     // After an update of the server its file has another name.
     await page.getByRole('link', { name: 'Agents' }).click()
     await page.getByRole('link', { name: 'New agent' }).click()
     await page.getByLabel('Name', { exact: true }).fill('Unsaved')
+    // A save that fails says so where the person is, although the end of the form is further down.
+    await page.getByLabel('System prompt').fill('x')
+    await context.setOffline(true)
+    await page.getByRole('button', { name: 'Create' }).click()
+    const alert = page.getByRole('main').getByRole('alert')
+    await expect.poll(() => alert.evaluate((it) => it.getBoundingClientRect().top < innerHeight - 20)).toBe(true)
+    await context.setOffline(false)
     const gone = '**/assets/board-*.js'
     await page.route(gone, (route) => route.fulfill({ status: 404, body: 'Not found' }))
     page.once('dialog', (dialog) => void dialog.accept())

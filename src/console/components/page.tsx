@@ -73,7 +73,7 @@ export function Problem({ error, retry }: { error: unknown; retry?: () => void }
   const box = useRef<HTMLDivElement>(null)
   // It may stand below the end of a long form. Elsewhere the person may be reading.
   useEffect(() => {
-    if (box.current?.closest('form, dialog')) box.current.scrollIntoView({ block: 'nearest' })
+    if (box.current?.closest('form, dialog, [data-save]')) box.current.scrollIntoView({ block: 'nearest' })
   }, [])
   return (
     <div

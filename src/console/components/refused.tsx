@@ -35,7 +35,7 @@ export function Fallible({ error, children }: { error: unknown; children: ReactN
         {children}
       </div>
       {Boolean(error) && !isBeside && (
-        <div className="my-3">
+        <div className="my-3" data-save>
           <Problem error={error} />
         </div>
       )}
