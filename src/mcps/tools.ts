@@ -4,13 +4,11 @@ import type { Deps } from '../deps.ts'
 import { conflict } from '../errors.ts'
 import { AuthorizationNeeded } from '../executions/engine/run/abort.ts'
 import type { Tool, Toolbox, ToolUser } from '../executions/engine/run/tools.ts'
-import { SecretNotAllowed } from '../secrets/resolve.ts'
 import type { McpClient } from './client/client.ts'
-import { type ConnectDeps, type ConnectFor, connect, publicReason, unreachableReason } from './connect.ts'
+import { type ConnectDeps, type ConnectFor, connect } from './connect.ts'
 import { modeIn, permissionsOf } from './modes.ts'
 import {
   createWanted,
-  type NamedServer,
   nameTools,
   offeredTools,
   type Prefixed,
@@ -19,6 +17,7 @@ import {
   unknownNames,
   withPrefixes,
 } from './naming.ts'
+import { connectName, reportOutcomes, unreachableText, unusableText } from './outcomes.ts'
 
 /** Maximum number of servers of one run. */
 const MAX_SERVERS = 50
@@ -103,54 +102,6 @@ export async function openMcpTools(
   }
 }
 
-type Warning = { text: string; code: 'mcp_unreachable' | 'secret_not_allowed' }
-
-/**
- * Warns about the servers that cannot be used, or not fully, and returns the instructions for the model. `missing`:
- * a sentence for each server that was not asked. `unconnected`: the servers that the user must connect to first.
- */
-async function reportOutcomes(
-  deps: ConnectDeps,
-  user: ToolUser,
-  servers: readonly Server[],
-  outcomes: readonly PromiseSettledResult<McpClient>[],
-  missing: readonly string[],
-) {
-  const isService = outcomes.some(needsConnection) && (await isServiceAccount(deps, user))
-  const warnings = missing.map((text): Warning => ({ text, code: 'mcp_unreachable' }))
-  const unconnected: Server[] = []
-  const instructions = servers.flatMap((server, index) => {
-    const outcome = outcomes[index]
-    if (outcome?.status === 'fulfilled') {
-      const texts = missingToolsTexts(server, outcome.value)
-      for (const text of texts) user.warn('tool_missing', text)
-      return texts
-    }
-    const err: unknown = outcome?.reason
-    if (err instanceof AuthorizationNeeded && !isService) {
-      unconnected.push(server)
-      return mustConnectText(server)
-    }
-    const isPersons = err instanceof AuthorizationNeeded
-    const reason = isPersons ? NO_PERSON : unreachableReason(err)
-    deps.log.warn({ mcpId: server.id, executionId: user.row.id, reason, err }, 'failed to reach an MCP server')
-    const code = err instanceof SecretNotAllowed ? 'secret_not_allowed' : 'mcp_unreachable'
-    warnings.push({ text: unusableText(server, isPersons ? NO_PERSON : publicReason(err)), code })
-    return unreachableText(server)
-  })
-  for (const { code, text } of warnings) user.warn(code, text)
-  return { unusable: warnings.map(({ text }) => text), unconnected, instructions }
-}
-
-const needsConnection = (outcome: PromiseSettledResult<unknown>) =>
-  outcome.status === 'rejected' && outcome.reason instanceof AuthorizationNeeded
-
-/** Returns whether a user is a service account, which has no browser to connect in. */
-const isServiceAccount = async ({ db }: ConnectDeps, { row: { userId } }: ToolUser) =>
-  (await db.serviceAccount.findUnique({ where: { userId }, select: { userId: true } })) !== null
-
-const NO_PERSON = 'a service account cannot connect to it: let the server use `auth: client_credentials`'
-
 /** Returns the tool with which a model asks the run's user to connect to a server. It has no client until then. */
 const connectTool = ({ id, name, prefix, row }: Server, client: McpClient | null): Tool => ({
   name: connectName(prefix),
@@ -165,17 +116,12 @@ const connectTool = ({ id, name, prefix, row }: Server, client: McpClient | null
   },
 })
 
-const connectName = (prefix: string) => `connect_to_${prefix}`
-
 /** Secrets of the organization are for its own agents. */
 const runOf = ({ row, agent }: ToolUser) => ({
   userId: row.userId,
   spaceId: row.spaceId,
   isForeign: agent.organizationId !== row.organizationId,
 })
-
-const unusableText = ({ name }: { name: string }, reason: string) =>
-  `The MCP server "${name}" cannot be used: ${reason}`
 
 /** Describes the servers of a run that are disabled or were deleted while the agent still refers to them. */
 function describeMissing(ofAgent: readonly string[], found: readonly ServerRow[]): string[] {
@@ -186,20 +132,6 @@ function describeMissing(ofAgent: readonly string[], found: readonly ServerRow[]
     ...(deleted.length ? ['An MCP server of this agent was deleted: set mcpInstanceIds of the agent again'] : []),
   ]
 }
-
-const mustConnectText = ({ name, prefix }: Server) =>
-  `The tools of the MCP server "${name}" can be used once the user has connected to it. If you need them, call ${connectName(prefix)}.`
-const unreachableText = ({ name }: NamedServer) =>
-  `The tools of the MCP server "${name}" cannot be used now: it cannot be reached.`
-const incompleteText = ({ name }: NamedServer) =>
-  `The MCP server "${name}" has more tools than can be used: these are its first ones. To choose others, name them in allowedTools of the agent.`
-/** Describes the tools of a server that no run can use. */
-const missingToolsTexts = (server: NamedServer, { hasMore, omitted }: Pick<McpClient, 'hasMore' | 'omitted'>) => [
-  ...(hasMore ? [incompleteText(server)] : []),
-  ...(omitted.length ? [unusableToolsText(server, omitted)] : []),
-]
-const unusableToolsText = ({ name }: NamedServer, omitted: readonly string[]) =>
-  `The MCP server "${name}" has tools that cannot be used, because of the size or the names in their schemas: ${omitted.join(', ')}`
 
 /**
  * Returns the servers of the run's agent, unless it belongs to another organization. A resumed run uses the agent as of
