@@ -161,7 +161,10 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
     'content_filter',
     anyOf(
       BLOCKED,
-      /content[_ ](?:filter|policy|management)|moderation|inappropriate content|safety|flagged|sensitive|censorship|敏感内容/,
+      /content[_ ](?:filter|policy|management)|inappropriate content|censorship|敏感内容/,
+      // Not the names of fields, nor "case-sensitive".
+      /(?<!['"`])moderation(?!['"`])|safety(?!_?(?:identifier|settings?))|(?<!\bcase[- ]?(?:in)?)sensitive/,
+      /flagged(?! (?:as deprecated|for (?:removal|deprecation)))/,
       // Azure, Alibaba, Gemini, DeepSeek.
       /content exists risk|contentfilter|responsibleai|data_?inspection_?failed|prohibited_content/,
     ),
