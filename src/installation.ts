@@ -1,9 +1,9 @@
-import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, renameSync, rmSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { Logger } from 'pino'
 import { type Database, databaseFile, Prisma } from './db/client.ts'
 import { isOrphanedLog, logOf, restoringOf, setLogAside, sizeOf } from './db/sqlite/write-ahead-log.ts'
-import { makeFolder } from './lib/folders.ts'
+import { makeFolder, writeOwnFile } from './lib/folders.ts'
 import { findMedia, mediaFolder } from './media/storage.ts'
 import type { Settings } from './settings.ts'
 
@@ -58,7 +58,7 @@ export async function findInstallation({ client }: Database, settings: Settings)
   }
   if (file) {
     makeFolder(settings.DATA_DIR)
-    writeFileSync(marker, '', { mode: 0o600 })
+    writeOwnFile(marker, '')
   }
   return { isNew: true, end }
 }
@@ -114,6 +114,6 @@ export async function countStart(
   })
   const path = join(settings.DATA_DIR, COUNTER)
   makeFolder(settings.DATA_DIR)
-  writeFileSync(`${path}.part`, JSON.stringify({ installation, starts: next }), { mode: 0o600 })
+  writeOwnFile(`${path}.part`, JSON.stringify({ installation, starts: next }))
   renameSync(`${path}.part`, path)
 }

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, statSync } from 'node:fs'
+import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 
 /**
@@ -14,5 +14,16 @@ export function makeFolder(path: string): void {
     if ((error as NodeJS.ErrnoException).code !== 'ENOENT' || existsSync(parent)) throw error
     makeFolder(parent)
     makeFolder(path)
+  }
+}
+
+/** Writes a file that only its owner can read. Names it if the disk is full, which Node does only while it opens files. */
+export function writeOwnFile(path: string, text: string): void {
+  try {
+    writeFileSync(path, text, { mode: 0o600 })
+  } catch (error) {
+    const failure = error as NodeJS.ErrnoException
+    if (failure.path === undefined) failure.message += ` '${path}'`
+    throw failure
   }
 }

@@ -53,6 +53,11 @@ test('a folder on a read-only file system is refused with the way to make it wri
   expect(accessAdvice(refused)).toMatch(/read-only: mount it writable.* set DATA_DIR/)
 })
 
+test.runIf(existsSync('/dev/full'))('a full disk is reported with the file that could not be written', () => {
+  symlinkSync('/dev/full', `${file}.pid`)
+  expect(() => lockDatabase(file)).toThrow(`ENOSPC: no space left on device, write '${file}.pid'`)
+})
+
 test('the lock of a killed server is free at once', async () => {
   const other = await otherServer()
   other.kill('SIGKILL')

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import Sqlite from 'better-sqlite3'
-import { makeFolder } from '../../lib/folders.ts'
+import { makeFolder, writeOwnFile } from '../../lib/folders.ts'
 import { identityOf, leadsElsewhere } from './file-identity.ts'
 
 /**
@@ -55,7 +55,7 @@ export function lockDatabase(path: string, onTaken: () => void = () => {}): Lock
     throw new DatabaseLockedError(message, { cause: error })
   }
   let locked = identityOf(lockFile)
-  writeFileSync(pidFile, `${process.pid}\n`, { mode: 0o600 })
+  writeOwnFile(pidFile, `${process.pid}\n`)
 
   function holdAgain(): void {
     if (!leadsElsewhere(lockFile, locked)) return
@@ -64,7 +64,7 @@ export function lockDatabase(path: string, onTaken: () => void = () => {}): Lock
       drop(connection)
       connection = next
       locked = identityOf(lockFile)
-      writeFileSync(pidFile, `${process.pid}\n`, { mode: 0o600 })
+      writeOwnFile(pidFile, `${process.pid}\n`)
     } catch (error) {
       // The next check tries again, also if the folder is gone.
       if (isBusy(error)) onTaken()
