@@ -3,6 +3,7 @@ import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync, zstdCompress
 import { Agent } from 'undici'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createChatReader } from '../../src/executions/engine/models/chat-stream.ts'
+import { createDecoder } from '../../src/executions/engine/models/content-encoding.ts'
 import { describeModelError } from '../../src/executions/engine/models/model-errors.ts'
 import { post } from '../../src/executions/engine/models/post.ts'
 import type { Part } from '../../src/executions/engine/models/text-model.ts'
@@ -123,6 +124,24 @@ describe('the answer to a chat completion', () => {
     expect(await read()).toContain('HTTP 404: No "such" model xxx')
     answer = (response) => response.writeHead(404).write('{"error":{"message":"No such model"}}')
     expect(await read()).toBe('HTTP 404: No such model')
+  })
+
+  it('is decoded no further if its reader ends before it', async () => {
+    const bytes = gzipSync(gzipSync(Buffer.alloc(4 * 1024 * 1024, ' ')))
+    const whole = Promise.withResolvers<void>()
+    let taken = 0
+    const takeOne = () => {
+      taken += 1
+      first?.close()
+    }
+    const first = createDecoder('gzip, gzip', takeOne, whole.reject)
+    const second = createDecoder('gzip, gzip', (some) => some ?? whole.resolve(), whole.reject)
+    for (const decoder of [first, second]) decoder?.write(bytes)
+    second?.end()
+    await whole.promise
+    first?.write(bytes)
+    first?.end()
+    expect(taken).toBe(1)
   })
 
   it('gives the reason of a refusal that is encoded', async () => {

@@ -13,7 +13,7 @@ import {
 import { ModelError } from './model-errors.ts'
 
 /** Decodes a compressed answer, which some servers send unasked. */
-export type Decoder = { write(bytes: Buffer): void; end(): void }
+export type Decoder = { write(bytes: Buffer): void; end(): void; close(): void }
 
 /** Maximum decoded size of an error body (bytes). */
 const MAX_WHOLE = 1024 * 1024
@@ -53,7 +53,8 @@ const namesIn = (encoding: string): string[] => encoding.split(',').filter((name
 
 /**
  * Creates the decoder of a `content-encoding`, or returns null for plain bytes. `take` receives the bytes, and null at
- * their end. Calls `fail` with a {@link ModelError} for bytes that cannot be decoded.
+ * their end. Calls `fail` with a {@link ModelError} for bytes that cannot be decoded. `close` ends the decoding of bytes
+ * that nobody needs, because a few compressed ones may be very many.
  */
 export function createDecoder(
   encoding: string | string[] | null | undefined,
@@ -61,11 +62,16 @@ export function createDecoder(
   fail: (error: Error) => void,
 ): Decoder | null {
   const names = namesIn(String(encoding ?? ''))
-  if (names.length > MAX_ENCODINGS) throw unknown(names.join(', '))
+  if (names.length > MAX_ENCODINGS) throw unknown(names.join())
   let decoder: Decoder | null = null
   for (const name of names) {
     const next: Decoder | null = decoder
-    decoder = createLayer(name, next ? (bytes) => (bytes ? next.write(bytes) : next.end()) : take, fail)
+    const layer = createLayer(name, next ? (bytes) => (bytes ? next.write(bytes) : next.end()) : take, fail)
+    const close = () => {
+      layer.close()
+      next?.close()
+    }
+    decoder = { ...layer, close }
   }
   return decoder
 }
@@ -79,7 +85,7 @@ export async function* decodedBytes(
   source: AsyncIterable<Uint8Array>,
 ): AsyncGenerator<Uint8Array, void> {
   const names = namesIn(encoding)
-  if (names.length > MAX_ENCODINGS) throw unknown(names.join(', '))
+  if (names.length > MAX_ENCODINGS) throw unknown(names.join())
   yield* names.reduceRight((bytes, name) => decodedLayer(name, bytes), source)
 }
 
@@ -118,11 +124,11 @@ export async function* startingWith(
 /** Creates the decoder of one encoding, which passes bytes on that are plain already. */
 function createLayer(name: string, take: (bytes: Buffer | null) => void, fail: (error: Error) => void): Decoder {
   let stream: Transform | null = null
-  let isFailed = false
+  let isOver = false
   const start = (first: Buffer): Transform | null => {
     const made = openStream(name, first)
     if (!made) {
-      isFailed = true
+      isOver = true
       fail(unknown(name))
       return null
     }
@@ -133,12 +139,18 @@ function createLayer(name: string, take: (bytes: Buffer | null) => void, fail: (
   }
   return {
     write(bytes) {
-      if (!isFailed) stream ??= start(bytes)
+      if (isOver) return
+      stream ??= start(bytes)
       stream?.write(bytes)
     },
     end() {
+      if (isOver) return
       if (stream) stream.end()
-      else if (!isFailed) take(null)
+      else take(null)
+    },
+    close() {
+      isOver = true
+      stream?.destroy()
     },
   }
 }

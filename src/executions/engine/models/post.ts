@@ -58,6 +58,7 @@ export function post<Part>(
 
   function finish(outcome: Outcome): void {
     batches.finish(outcome)
+    decoder?.close()
     signal?.removeEventListener('abort', abort)
     opened?.reject(outcome.error)
     opened = null
