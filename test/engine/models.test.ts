@@ -1,6 +1,7 @@
 import { getEventListeners, once } from 'node:events'
 import { createServer } from 'node:http'
 import { setImmediate as nextTurn } from 'node:timers/promises'
+import { gzipSync } from 'node:zlib'
 import {
   APICallError,
   type LanguageModelV4,
@@ -525,6 +526,16 @@ describe('the models of the server at OPENAI_BASE_URL', () => {
     await expect(error).rejects.toThrow(
       /^The server at OPENAI_BASE_URL does not list its models \(fetch failed: .*ECONNREFUSED.*\)\. Name a model, or set/,
     )
+  })
+
+  it('models of a server are listed if it states a false encoding, or the same one twice', async () => {
+    const list = Buffer.from(JSON.stringify({ data: [{ id: 'encoded' }] }))
+    for (const [encoding, body] of [['br', list] as const, ['gzip, gzip', gzipSync(list)] as const]) {
+      const encoded = createServer((_, response) => response.writeHead(200, { 'content-encoding': encoding }).end(body))
+      const given = models({ OPENAI_BASE_URL: `http://127.0.0.1:${await listen(encoded)}/v1` })
+      expect(await given.defaultModel()).toBe('compatible/encoded')
+      encoded.close()
+    }
   })
 
   it('models of a server that come late are used by runs, but pages do not wait for them', async () => {

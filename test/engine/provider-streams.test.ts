@@ -115,6 +115,7 @@ const IS_CHAT = (setting: string) =>
   `unreadable -: The server answers with chat completions: give its address to the provider compatible (OPENAI_BASE_URL), not ${setting}`
 const IS_DAMAGED =
   'unreadable -: The model server sent an answer that cannot be decompressed: check the proxies before it, or turn off its compression'
+const IS_TOO_ENCODED = 'unreadable -: The model server uses an unknown content encoding: gzip, gzip, gzip, gzip'
 const IS_UNKNOWN = 'unreadable -: The model server uses an unknown content encoding: later'
 const IS_EMPTY = 'broken_off -: The model server sent an empty answer'
 const IS_GARBAGE = 'unreadable -: The model server sent data that cannot be read'
@@ -812,6 +813,7 @@ describe('the stream of Google', () => {
       { status: 400, body: '{"error":"No"}', encoding: 'br' },
       'refused 400: HTTP 400: No',
     ],
+    ['too many encodings', { body: 'x', encoding: 'gzip, gzip, gzip, gzip' }, IS_TOO_ENCODED],
     ['an encoding that is unknown', { body: 'x', encoding: 'later' }, IS_UNKNOWN],
     ['bytes that do not have their encoding', { body: 'no gzip', encoding: 'gzip' }, IS_DAMAGED],
     ['events whose JSON is encoded twice', data(JSON.stringify(whole([{ text: 'Hi' }], 'STOP'))), 'Hi stop 5/7'],
