@@ -2,6 +2,7 @@ import { expect, test } from 'vitest'
 import { readSkillFile, type SkillFile } from '../../src/console/features/skills/skill-file.ts'
 
 const NOTHING = { displayName: '', builtInTools: [], leftOut: [], files: [] }
+const BLANKS = ' '.repeat(1_000_000)
 
 test.each<[form: string, fileName: string, text: string, skill: Partial<SkillFile>]>([
   [
@@ -49,6 +50,12 @@ test.each<[form: string, fileName: string, text: string, skill: Partial<SkillFil
       prompt: 'Run scripts/fill.py, see [it](./REFERENCE.md#top), [a page](https://example.com/a) and [here](#x).',
       files: ['REFERENCE.md', 'scripts/fill.py'],
     },
+  ],
+  [
+    'with long blanks and brackets that nothing closes',
+    'SKILL.md',
+    `---\nname: x\ndescription: A${BLANKS}B # C\nallowed-tools: ${'Read('.repeat(200_000)}\n---\nBody`,
+    { name: 'x', description: `A${BLANKS}B`, builtInTools: ['read_file'], prompt: 'Body' },
   ],
   [
     'without fields',

@@ -80,7 +80,7 @@ const kebabCase = (text: string): string =>
 function toolsIn(value: Value): string[] {
   const text = Array.isArray(value) ? value.join(',') : (value ?? '')
   return text
-    .replace(/\([^)]*\)/g, '')
+    .replace(/\([^)]*(?:\)|$)/g, '')
     .split(/[\s,]+/)
     .filter(Boolean)
 }
@@ -140,5 +140,5 @@ function scalarOf(text: string): string {
     }
   }
   const [, single] = /^'((?:[^']|'')*)'/.exec(text) ?? []
-  return single?.replaceAll("''", "'") ?? text.replace(/(?:^|[ \t]+)#.*$/, '')
+  return single?.replaceAll("''", "'") ?? text.replace(/(?<![^ \t])#.*$/, '').trimEnd()
 }
