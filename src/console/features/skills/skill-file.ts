@@ -92,7 +92,10 @@ function filesIn(prompt: string): string[] {
   return [...new Set([...links, ...paths].map((path) => path.replace(/^\.\//, '')))]
 }
 
-/** Reads the top level of a mapping in YAML: texts and lists of texts in all their forms. A mapping in it is null. */
+/**
+ * Reads the top level of a mapping in YAML: texts and lists of texts in all their forms. A mapping in it is null. Parsers
+ * of YAML refuse what many public files have, such as `description: Use it for: forms`, whose text has a colon.
+ */
 function readFields(yaml: string): Record<string, Value> {
   const fields: Record<string, Value> = {}
   for (const [, name = '', first = '', rest = ''] of yaml.matchAll(
