@@ -17,6 +17,28 @@ import { JSON_TYPE, startOAuthLab } from './oauth-lab.ts'
 
 const { model, oauth, server, ann, bob, call, createMcp, connect, tools, mcpOf, metadataWith } = await startOAuthLab()
 
+/**
+ * Calls a tool of a connected server that answers the first request of the call with a refusal. Returns the answer, and
+ * how often the token was renewed.
+ */
+async function callRefusedOnce(refuse: NonNullable<(typeof oauth.broken)[string]>) {
+  const id = await createMcp()
+  await connect(id)
+  const { deps } = server.service
+  const row = await deps.db.mcpServer.findUniqueOrThrow({ where: { id } })
+  const { signal } = new AbortController()
+  const mcp = await connectTo(deps, row, signal, { userId: ann.userId, spaceId: null, isForeign: false })
+  const [tool] = mcp.tools
+  const before = oauth.forms.length
+  oauth.broken['/mcp'] = (req, res) => {
+    delete oauth.broken['/mcp']
+    return refuse(req, res)
+  }
+  const { content, isError } = await mcp.call(tool?.name ?? '', { text: 'Hi' }, signal)
+  await mcp.close()
+  return { content, isError, renewals: oauth.forms.length - before }
+}
+
 describe('the tokens', () => {
   it('are encrypted, and neither an answer nor the log has them', async () => {
     const id = await createMcp()
@@ -202,41 +224,17 @@ describe('the tokens', () => {
   })
 
   it('are replaced if a tool refuses an ended access token in its result', async () => {
-    const id = await createMcp()
-    await connect(id)
-    const { deps } = server.service
-    const row = await deps.db.mcpServer.findUniqueOrThrow({ where: { id } })
-    const { signal } = new AbortController()
-    const mcp = await connectTo(deps, row, signal, { userId: ann.userId, spaceId: null, isForeign: false })
-    const [tool] = mcp.tools
-    const before = oauth.forms.length
-    oauth.broken['/mcp'] = async (req, res) => {
-      delete oauth.broken['/mcp']
+    const answer = await callRefusedOnce(async (req, res) => {
       const _meta = { 'mcp/www_authenticate': 'Bearer error="invalid_token"' }
       const result = { content: [{ type: 'text', text: 'Log in.' }], isError: true, _meta }
       res.writeHead(200, JSON_TYPE).end(JSON.stringify({ jsonrpc: '2.0', id: JSON.parse(await text(req)).id, result }))
-    }
-    const { content, isError } = await mcp.call(tool?.name ?? '', { text: 'Hi' }, signal)
-    await mcp.close()
-    expect([content, isError, oauth.forms.length - before]).toEqual(['Hi', false, 1])
+    })
+    expect(answer).toEqual({ content: 'Hi', isError: false, renewals: 1 })
   })
 
   it('are not replaced if the server answers 401 for a session that it has lost', async () => {
-    const id = await createMcp()
-    await connect(id)
-    const { deps } = server.service
-    const row = await deps.db.mcpServer.findUniqueOrThrow({ where: { id } })
-    const { signal } = new AbortController()
-    const mcp = await connectTo(deps, row, signal, { userId: ann.userId, spaceId: null, isForeign: false })
-    const [tool] = mcp.tools
-    const before = oauth.forms.length
-    oauth.broken['/mcp'] = (_, res) => {
-      delete oauth.broken['/mcp']
-      res.writeHead(401).end('Unauthorized: Session not found')
-    }
-    const { content, isError } = await mcp.call(tool?.name ?? '', { text: 'Hi' }, signal)
-    await mcp.close()
-    expect([content, isError, oauth.forms.length - before]).toEqual(['Hi', false, 0])
+    const answer = await callRefusedOnce((_, res) => void res.writeHead(401).end('Unauthorized: Session not found'))
+    expect(answer).toEqual({ content: 'Hi', isError: false, renewals: 0 })
   })
 
   it.each(['GET', 'DELETE'])('are not replaced if the server answers %s with 401', async (method) => {
