@@ -297,7 +297,12 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     const execute = async (agentId: string, message: string, chatId?: string) =>
       (await request(server, 'POST', `/api/v1/agents/${agentId}/execute`, { body: { message, chatId } })).body
     const { chatId } = await execute(first!, 'Remember me')
-    const { page, complaints } = await visit(browser, owner, `/app/chats/${chatId}`)
+    const { page, complaints } = await visit(browser, owner)
+    // The page knows the agent, and hears of its end from the refused message.
+    await Promise.all([
+      page.waitForResponse((response) => /agents\.get/.test(response.url()) && response.url().includes(first!)),
+      page.goto(`/app/chats/${chatId}`),
+    ])
     await composer(page).fill('Half a thought')
     await request(server, 'DELETE', `/api/v1/agents/${first}`)
     await sendMessage(page, 'Too late')
