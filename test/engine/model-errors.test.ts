@@ -342,6 +342,7 @@ describe('the kind of a failure', () => {
     [400, '[input[2].id] [string_above_max_length] Invalid input', 'bad_request', 'refused'],
     [400, 'Request contains an invalid argument.', 'INVALID_ARGUMENT', 'refused'],
     [400, "Invalid 'messages': array too long. Expected an array with maximum length 2048.", '', 'context_too_long'],
+    [400, 'Invalid input: sensitive words were found', '', 'content_filter'],
     [446, 'The guardrail checks defined in the config failed.', 'hooks_failed', 'content_filter'],
     [446, 'Runtime Error', '900514', 'content_filter'],
     [424, 'Prompt blocked due to security configurations', '2016', 'content_filter'],
@@ -431,6 +432,11 @@ describe('the kind of a failure', () => {
     ['`temperature` is deprecated for this model.', 'temperature'],
     ['System role not supported', 'system'],
     ['Thinking mode does not support this tool_choice', 'tool_choice'],
+    ["Unknown parameter: 'context_window'.", 'context_window'],
+    ["Unsupported parameter: 'content_filter' is not supported with this model.", 'content_filter'],
+    ['Unrecognized request argument supplied: permissions', 'permissions'],
+    ['billing_id: Extra inputs are not permitted', 'billing_id'],
+    ['Invalid JSON payload received. Unknown name "authentication": Cannot find field.', 'authentication'],
     ['Developer instruction is not enabled for models/gemma-3', 'system'],
     ['This model does not support image input', 'image'],
     ['image input is not supported - hint: you may need to provide the mmproj', 'image'],
@@ -482,6 +488,8 @@ describe('the kind of a failure', () => {
       code: 'invalid_value',
     }
     expect(failureOf(answered(400, { error }))).toMatchObject({ kind: 'unsupported', field: 'reasoning_effort' })
+    const wrong = { message: "Invalid type for 'billing': expected a string.", param: 'billing' }
+    expect(failureOf(answered(400, { error: wrong }))).toMatchObject({ kind: 'unsupported', field: 'billing' })
   })
 
   it.each<[string, unknown, boolean]>([

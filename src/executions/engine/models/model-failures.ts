@@ -162,8 +162,8 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
     anyOf(
       BLOCKED,
       /content[_ ](?:filter|policy|management)|inappropriate content|censorship|敏感内容/,
-      // Not the names of fields, nor "case-sensitive".
-      /(?<!['"`])moderation(?!['"`])|safety(?!_?(?:identifier|settings?))|(?<!\bcase[- ]?(?:in)?)sensitive/,
+      // Not "case-sensitive".
+      /moderation|safety|(?<!\bcase[- ]?(?:in)?)sensitive/,
       /flagged(?! (?:as deprecated|for (?:removal|deprecation)))/,
       // Azure, Alibaba, Gemini, DeepSeek.
       /content exists risk|contentfilter|responsibleai|data_?inspection_?failed|prohibited_content/,
@@ -295,11 +295,24 @@ const OF_STATUS: ReadonlyMap<number, FailureKind> = new Map([
 
 const isServerFault = (status: number): boolean => status === 429 || (status >= 500 && status !== 501)
 
+/** Returns the kind that a wording states; undefined if it states none. */
+const wordedKind = (text: string, message = text): FailureKind | undefined =>
+  isTooLong(text, message) ? 'context_too_long' : KINDS.find(([, pattern]) => pattern.test(text))?.[0]
+
+/**
+ * Returns a message without the names of rejected fields that read like a failure, such as `context_window`. Words that
+ * begin a reason ("Invalid input: sensitive words") are no names.
+ */
+function withoutNames(message: string, field = ''): string {
+  const names = [field, ...fieldsIn(message)].filter((name) => name && wordedKind(name))
+  return names.reduce((text, name) => text.replace(new RegExp(`${RegExp.escape(name)}(?! \\w)`, 'g'), 'x'), message)
+}
+
 /** Returns the kind of a failure from its status, code and message, and the field that a rejection names. */
 export function kindOf({ message, code = '', status = 0, field }: Facts): Pick<ModelFailure, 'kind' | 'field'> {
   // Addresses name pages of the documentation, not the failure.
-  const text = `${code} ${message}`.replace(/https?:\/\/\S+/g, '')
-  const worded = isTooLong(text, message) ? 'context_too_long' : KINDS.find(([, pattern]) => pattern.test(text))?.[0]
+  const text = `${code} ${withoutNames(message, field)}`.replace(/https?:\/\/\S+/g, '')
+  const worded = wordedKind(text, message)
   const none = { field: null }
   const certain = certainKind(status, worded, text)
   if (certain) return { kind: certain, ...none }
@@ -332,11 +345,10 @@ function certainKind(status: number, worded: FailureKind | undefined, text: stri
 const NO_FIELD =
   /^(?:\W+|\d+|are|is|was|were|not|the|for|in|to|with|and|or|of|value|values|role|roles|parameter|field|argument|s)$/i
 
+/** Returns the fields that a rejection names, the likeliest first. */
+const fieldsIn = (message: string): string[] =>
+  FIELDS.flatMap((pattern) => pattern.exec(message)?.[1] ?? []).filter((field) => !NO_FIELD.test(field))
+
 /** Returns the field, or else the part of the request, that a rejection names. */
-function namedField(message: string): string | null {
-  for (const pattern of FIELDS) {
-    const field = pattern.exec(message)?.[1]
-    if (field && !NO_FIELD.test(field)) return field.slice(0, 200)
-  }
-  return PARTS.find(([, pattern]) => pattern.test(message))?.[0] ?? null
-}
+const namedField = (message: string): string | null =>
+  fieldsIn(message)[0]?.slice(0, 200) ?? PARTS.find(([, pattern]) => pattern.test(message))?.[0] ?? null
