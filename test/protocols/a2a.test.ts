@@ -246,6 +246,8 @@ describe('a list of tasks', () => {
     await expect(invalid).rejects.toThrow(/statusTimestampAfter/)
     const unknown = client.listTasks({ ...none, status: TaskState.UNRECOGNIZED })
     await expect(unknown).rejects.toThrow('Invalid status: send a state of tasks')
+    const foreign = client.listTasks({ ...none, pageToken: 'page-2' })
+    await expect(foreign).rejects.toThrow('Begin again without `pageToken`, or send a nextPageToken of the same list.')
     const list = (includeArtifacts: boolean) =>
       server.statementsOf(() => client.listTasks({ ...none, includeArtifacts }))
     // The answers of all tasks are read together.

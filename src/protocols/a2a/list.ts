@@ -5,8 +5,10 @@ import { z } from 'zod'
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import { type Actor, requireScope } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
+import { invalidCursor } from '../../errors.ts'
 import { ListExecutions } from '../../executions/schema.ts'
 import { findMany, list } from '../../executions/service.ts'
+import { isCursor } from '../../lib/page.ts'
 import type { Run } from '../shared/wait.ts'
 import { findSession, namesOf } from './contexts.ts'
 import { STATES, toTask } from './tasks.ts'
@@ -30,6 +32,7 @@ export async function listTasks(
   }
   const pageSize = Math.min(Math.max(params.pageSize ?? PAGE, 1), MAX_PAGE)
   const none = { tasks: [], nextPageToken: '', pageSize, totalSize: 0 }
+  if (pageToken && !isCursor(pageToken)) throw invalidCursor('pageToken', 'a nextPageToken')
   const session = contextId ? await findSession(actor, deps, agent, contextId) : null
   if (contextId && !session) return none
   const wanted = STATES[status]
