@@ -124,6 +124,34 @@ describe('chat completions', () => {
     expect(chunks.at(-1)).toMatchObject({ choices: [], usage: { total_tokens: 22 } })
   })
 
+  it('answers with the reasoning of all steps, also with the call of a function', async () => {
+    const ask = async (fields: object = {}) => {
+      const { choices } = await clientOf().chat.completions.create({
+        model: agent,
+        messages: [user('Hello')],
+        ...fields,
+      })
+      return choices[0]!.message as {
+        content: string | null
+        reasoning_content?: string
+        tool_calls?: { id: string }[]
+      }
+    }
+    model.script({ tokens: '<think>Hm.</think>Good day.' })
+    expect(await ask()).toMatchObject({ content: 'Good day.', reasoning_content: 'Hm.' })
+    const tools = [TOOL]
+    const input = { city: 'Oslo' }
+    model.script({ tokens: '<think>I ask.</think>', toolCalls: [{ id: 'one', name: 'get_weather', input }] })
+    const called = await ask({ tools })
+    expect(called).toMatchObject({ content: null, reasoning_content: 'I ask.' })
+    model.script({ tokens: '<think>I see.</think>It rains.' })
+    const result = { role: 'tool', tool_call_id: called.tool_calls![0]!.id, content: 'Rain' }
+    const ended = await ask({ tools, messages: [user('Hello'), called, result] })
+    expect(ended).toMatchObject({ content: 'It rains.', reasoning_content: 'I see.' })
+    model.script({ tokens: 'Plain.' })
+    expect(await ask()).not.toHaveProperty('reasoning_content')
+  })
+
   it("appends system texts to the prompt, and uses the messages as a new session's history", async () => {
     const { data, response } = await clientOf()
       .chat.completions.create({

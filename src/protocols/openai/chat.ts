@@ -4,6 +4,7 @@ import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
 import type { Deps } from '../../deps.ts'
 import { invalidField } from '../../errors.ts'
+import type { ExecutionRow } from '../../executions/engine/events/events.ts'
 import { cancelIfActive } from '../../executions/service.ts'
 import { sendJson } from '../../http/body.ts'
 import { asText } from '../../lib/unknown.ts'
@@ -103,9 +104,15 @@ export async function complete({ context, actor, req, res }: OpenAIRequest): Pro
   const completion = await answerWhole(context, actor, run, async () => {
     const done = tools.tools.length || results.length ? await waitForCalls(context, actor, run) : null
     const row = done?.calls.length ? run.row : await outcomeWithinLimit(actor, context, run.row)
-    return toCompletion(head, row, done)
+    return toCompletion(head, row, done, done?.reasoning ?? (await findReasoning(deps, row)))
   })
   if (completion) sendJson(res, 200, completion)
+}
+
+/** Returns the reasoning of an answer as its chat has it, or null if its model showed none. */
+async function findReasoning({ db }: Deps, { sessionId, queueSeq }: ExecutionRow): Promise<string | null> {
+  const where = { sessionId_position: { sessionId, position: 2 * queueSeq } }
+  return (await db.message.findUnique({ where, select: { reasoning: true } }))?.reasoning ?? null
 }
 
 /** Returns the texts, tools and settings of a request. Throws 400 for settings that no run can have. */

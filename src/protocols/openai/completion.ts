@@ -62,12 +62,16 @@ function toCalls(calls: readonly ClientCall[], { isLegacy }: Head, first?: numbe
 
 const finishOfCalls = ({ isLegacy }: Head) => (isLegacy ? 'function_call' : 'tool_calls')
 
-/** Returns a run as a completion: with its answer, or with the calls that it waits for. */
-export function toCompletion(head: Head, row: ExecutionRow, waiting: Waiting | null) {
+/**
+ * Returns a run as a completion: with its answer, or with the calls that it waits for. `reasoning`: what the model showed,
+ * under the name that it has in chunks.
+ */
+export function toCompletion(head: Head, row: ExecutionRow, waiting: Waiting | null, reasoning: string | null) {
   const calls = waiting?.calls ?? []
   const message = {
     role: 'assistant',
     content: calls.length ? waiting?.text || null : (row.result ?? ''),
+    ...(reasoning && { reasoning_content: reasoning }),
     refusal: null,
     ...(calls.length && toCalls(calls, head)),
   }
@@ -82,23 +86,33 @@ export function toCompletion(head: Head, row: ExecutionRow, waiting: Waiting | n
   }
 }
 
-/** The calls that a run waits for the client to make, with the text of their step. None if the run has ended. */
-type Waiting = { calls: readonly ClientCall[]; text: string; usage: Tokens }
+/**
+ * The calls that a run waits for the client to make, with the text of their step. None if the run has ended. `reasoning`
+ * is of all steps.
+ */
+type Waiting = { calls: readonly ClientCall[]; text: string; reasoning: string; usage: Tokens }
 
 /** Follows a run until it ends, or waits for the client to call tools. */
 export async function waitForCalls(context: Context, actor: Actor, run: Run): Promise<Waiting> {
   const { row, after, next } = run
-  if (next) return { calls: [next], text: '', usage: NO_TOKENS }
+  if (next) return { calls: [next], text: '', reasoning: '', usage: NO_TOKENS }
   let text = ''
+  let reasoning = ''
+  let before = ''
+  const waiting = (calls: readonly ClientCall[], usage: Tokens) => ({ calls, text, reasoning, usage })
   for await (const parts of followParts(context, actor, row, after)) {
     for (const part of parts) {
+      if (part.type === 'reset') reasoning = before
+      if (part.type === 'step-start') before = reasoning
       if (part.type === 'step-start' || part.type === 'reset') text = ''
       if (part.type === 'text-delta') text += part.text
-      if (part.type === 'client-tools') return { calls: part.calls, text, usage: part.usage }
-      if (part.type === 'completed') return { calls: [], text, usage: part.usage }
+      if (part.type === 'reasoning-start' && reasoning) reasoning += '\n\n'
+      if (part.type === 'reasoning-delta') reasoning += part.text
+      if (part.type === 'client-tools') return waiting(part.calls, part.usage)
+      if (part.type === 'completed') return waiting([], part.usage)
     }
   }
-  return { calls: [], text, usage: NO_TOKENS }
+  return waiting([], NO_TOKENS)
 }
 
 /** Follows a run as the chunks of a completion. */
