@@ -39,6 +39,8 @@ type Api = {
   /** An answer that breaks off after its first words, with an error event; and one whose first event is an error. */
   failing: string
   overloaded: string
+  /** The usage that the answer states before it breaks off. */
+  usedBefore: { input_tokens: number; output_tokens: number }
   /** An answer that ends with its first event. */
   begun: string
   /** An answer cut by the token limit, a refusal with words, and one without. */
@@ -91,6 +93,7 @@ const anthropic: Api = (() => {
       ) +
       ends('tool_use'),
     failing: start + says('Th') + failed('api_error', 'Internal error'),
+    usedBefore: { input_tokens: 120, output_tokens: 1 },
     overloaded: start + failed('overloaded_error', 'Overloaded'),
     begun: start,
     cut: start + says('The answer is') + ends('max_tokens'),
@@ -179,6 +182,7 @@ const openai: Api = (() => {
       at('function_call_arguments.done', 2, { item_id: 'fc_1', arguments: input }) +
       at('output_item.done', 2, { item: { ...call, arguments: input, status: 'completed' } }) +
       ends(),
+    usedBefore: { input_tokens: 0, output_tokens: 0 },
     failing:
       start + says('Th') + ends('failed', { error: { code: 'server_error', message: 'Internal error' }, usage: null }),
     overloaded:
@@ -230,6 +234,7 @@ const google: Api = (() => {
       chunk([{ functionCall: { name: 'echo', args: 'ARGS' }, thoughtSignature: 'SIG' }]).replace('"ARGS"', input) +
       chunk([{ text: '' }], 'STOP'),
     failing: chunk([{ text: 'Th' }]) + failed(500, 'INTERNAL', 'Internal error'),
+    usedBefore: { input_tokens: 120, output_tokens: 30 },
     overloaded: failed(503, 'UNAVAILABLE', 'Overloaded'),
     begun: chunk([]),
     cut: chunk([{ text: 'The answer is' }], 'MAX_TOKENS'),
@@ -330,11 +335,12 @@ describe.each(Object.entries({ anthropic, openai, google }))('a run with %s', (n
     }
   })
 
-  it('fails with the reason of an error in the middle of the stream, without a retry', async () => {
+  it('fails with the reason of an error in the stream, without a retry, and counts its tokens', async () => {
     const { execution, requests } = await run([api.failing, api.text('Hi')], api.model, {
       fallbackModels: [api.fallback],
     })
     expect(execution).toMatchObject({ status: 'failed', error: 'HTTP 500: Internal error', stopReason: 'error' })
+    expect(execution).toMatchObject({ usage: api.usedBefore, usageEstimated: true })
     expect(requests).toHaveLength(1)
   })
 

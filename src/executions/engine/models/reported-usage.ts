@@ -57,13 +57,13 @@ function countsOf(usage: Fields): Counts {
     ),
     cacheRead: first(
       ...[details.cached_tokens, usage.prompt_cache_hit_tokens, usage.cached_tokens, usage.cache_read_input_tokens],
-      details.cache_read_input_tokens,
+      ...[details.cache_read_input_tokens, usage.cachedContentTokenCount],
     ),
     cacheWrite: first(
       ...[details.cache_write_tokens, details.cache_creation_tokens, usage.cache_creation_input_tokens],
       details.cache_creation_input_tokens,
     ),
-    reasoning: first(outputDetails.reasoning_tokens, usage.reasoning_tokens),
+    reasoning: first(outputDetails.reasoning_tokens, usage.reasoning_tokens, usage.thoughtsTokenCount),
   }
   return withTotal(counts, first(usage.total_tokens, usage.totalTokens, usage.totalTokenCount))
 }
@@ -107,6 +107,20 @@ function usageOf({ input, output, cacheRead, cacheWrite, reasoning }: Counts): L
     inputTokens: { total: input, noCache, cacheRead, cacheWrite },
     outputTokens: { total: output, text, reasoning },
   }
+}
+
+/**
+ * Returns the usage that an event states before the end of its answer, which counts if the answer breaks off: Anthropic's
+ * first event has the input, and Google's have all tokens so far. Returns null for any other event.
+ */
+export function interimUsage(event: unknown): LanguageModelV4Usage | null {
+  const { type, message, usageMetadata } = asObject(event)
+  if (isObject(usageMetadata)) return usageOfReport(usageMetadata)
+  if (type !== 'message_start') return null
+  const { input, output, cacheRead, cacheWrite } = countsOf(asObject(asObject(message).usage))
+  // Anthropic counts cached tokens beside the input.
+  const whole = (input ?? 0) + (cacheRead ?? 0) + (cacheWrite ?? 0)
+  return whole ? usageOf({ input: whole, output, cacheRead, cacheWrite }) : null
 }
 
 /** Usage of a reply that reports none. */

@@ -9,6 +9,7 @@ import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import { wholeInput } from './call-inputs.ts'
 import { unifiedReason } from './finish-reasons.ts'
 import { failureIn, isUnknownUsage, requestChange } from './provider-events.ts'
+import { interimUsage } from './reported-usage.ts'
 
 /** A part of an answer: a part of the AI SDK, or interim usage. */
 export type Part = LanguageModelV4StreamPart | { type: 'usage'; usage: LanguageModelV4Usage }
@@ -87,6 +88,8 @@ async function* readAll(
         if (isUnknownUsage(value.rawValue)) isUsageKnown = false
         // Google reports a blocked prompt only in this field.
         blocked ||= asText(asObject(asObject(value.rawValue).promptFeedback).blockReason)
+        const usage = interimUsage(value.rawValue)
+        if (usage) yield [{ type: 'usage', usage }]
       }
       // Calls that the provider executes itself are not calls of this service.
       if (value.type === 'tool-call' && value.providerExecuted) continue
