@@ -1,6 +1,6 @@
 import { flushCompileCache } from 'node:module'
 import { EncryptionKeyError } from './crypto/secrets.ts'
-import { MigrationError } from './db/migrate.ts'
+import { MigrationError } from './db/migrations.ts'
 import { DatabaseLockedError, shortageAdvice } from './db/sqlite/file-lock.ts'
 import { greet } from './greeting.ts'
 import { NewInstallationError } from './installation.ts'

@@ -6,17 +6,16 @@ import * as Prisma from '../../prisma/generated/sqlite/internal/prismaNamespace.
 import type { Settings } from '../settings.ts'
 import { createFastClient, type FastMethod, type FastPathDriver } from './fast-path/index.ts'
 import { TRANSACTION } from './limits.ts'
+import { MigrationError } from './migrations.ts'
+import { overrideMembers } from './override-members.ts'
 import {
   type BlockedMigration,
-  MigrationError,
   migratePostgresql,
-  migrateSqlite,
   requirePostgresql,
-  requireSqlite,
   requireTransactions,
-} from './migrate.ts'
-import { overrideMembers } from './override-members.ts'
+} from './postgresql/migrate.ts'
 import type { SqliteOptions } from './sqlite/adapter.ts'
+import { migrateSqlite, requireSqlite } from './sqlite/migrate.ts'
 import { hasForeignLog, isOrphanedLog, logOf } from './sqlite/write-ahead-log.ts'
 
 export type * from '../../prisma/generated/sqlite/client.ts'

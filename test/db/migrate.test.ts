@@ -11,14 +11,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { postgresqlTwin } from '../../.config/generate.ts'
 import { database, diff, emptied, noDatabase, schema } from '../../.config/schema-engine.ts'
 import { openDatabase } from '../../src/db/client.ts'
-import {
-  type BlockedMigration,
-  MigrationError,
-  migratePostgresql,
-  migrateSqlite,
-  requireSqlite,
-} from '../../src/db/migrate.ts'
+import { MigrationError } from '../../src/db/migrations.ts'
 import { warnOfExposure } from '../../src/db/postgresql/exposure.ts'
+import { type BlockedMigration, migratePostgresql } from '../../src/db/postgresql/migrate.ts'
+import { migrateSqlite, requireSqlite } from '../../src/db/sqlite/migrate.ts'
 import { searchedIn } from '../../src/lib/search.ts'
 import { startForwarder } from '../support/forwarder.ts'
 import { type Postgres, startPostgres } from '../support/postgres.ts'
@@ -345,7 +341,7 @@ describe('SQLite', () => {
       '1_table': 'CREATE TABLE "t" ("n" INTEGER); INSERT INTO "t" VALUES (1)',
       '2_more': 'INSERT INTO "t" SELECT max("n") + 1 FROM "t"',
     })
-    const migrate = join(prisma, '..', 'src', 'db', 'migrate.ts')
+    const migrate = join(prisma, '..', 'src', 'db', 'sqlite', 'migrate.ts')
     const program =
       'const { migrateSqlite } = await import(process.argv[1]); await migrateSqlite(...process.argv.slice(2))'
     const args = ['--input-type=module', '-e', program, migrate, file, scripts]
@@ -372,7 +368,7 @@ describe('SQLite', () => {
     })
     const program =
       'const { migrateSqlite } = await import(process.argv[1]); await migrateSqlite(...process.argv.slice(2))'
-    const args = [new URL('../../src/db/migrate.ts', import.meta.url).href, file, scripts]
+    const args = [new URL('../../src/db/sqlite/migrate.ts', import.meta.url).href, file, scripts]
     const readOnly = 'mount --bind "$0" "$0" && mount -o remount,bind,ro / && cd / && exec "$@"'
     const run = ['sh', '-c', readOnly, folder, process.execPath, '--input-type=module', '-e', program, ...args]
     await promisify(execFile)('unshare', [...inside, ...run], { env: { PATH: process.env.PATH } })

@@ -1,6 +1,6 @@
 import Sqlite from 'better-sqlite3'
 import { expect, test } from 'vitest'
-import { migrateSqlite } from '../../src/db/migrate.ts'
+import { migrateSqlite } from '../../src/db/sqlite/migrate.ts'
 import { apis, procedures } from '../support/api.ts'
 import { newLink, setPassword } from '../support/browser-session.ts'
 import { createFolder } from '../support/folder.ts'

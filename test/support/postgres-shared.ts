@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { inject } from 'vitest'
 import type { TestProject } from 'vitest/node'
-import { migratePostgresql } from '../../src/db/migrate.ts'
+import { migratePostgresql } from '../../src/db/postgresql/migrate.ts'
 import { type Postgres, runSql, startPostgres } from './postgres.ts'
 
 declare module 'vitest' {

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { inject } from 'vitest'
 import type { TestProject } from 'vitest/node'
 import { databaseFile } from '../../src/db/client.ts'
-import { migrateSqlite } from '../../src/db/migrate.ts'
+import { migrateSqlite } from '../../src/db/sqlite/migrate.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {
