@@ -1,26 +1,21 @@
 import type { z } from 'zod'
 import { findCached } from '../agents/agent-cache.ts'
-import { fromVersion } from '../agents/rows.ts'
 import { executable } from '../agents/visibility.ts'
-import { type Actor, actorOf, hasExpired, permit, requireScope } from '../auth/actor.ts'
-import { covers } from '../auth/scopes.ts'
-import { ownSessions } from '../chats/messages.ts'
-import { reachable as reachableChat } from '../chats/service.ts'
-import type { Db, Prisma, Tx } from '../db/client.ts'
+import { type Actor, hasExpired, permit, requireScope } from '../auth/actor.ts'
+import type { Tx } from '../db/client.ts'
 import type { Deps } from '../deps.ts'
 import { cancelled, chatFailed, notFound, paused, unauthorized } from '../errors.ts'
 import { checkAll as checkFiles } from '../files/service.ts'
 import { findIdempotencyRecord, IdempotencyConflict } from '../idempotency.ts'
 import { parseExact } from '../lib/exact-json.ts'
 import { checkAll as checkMedia } from '../media/service.ts'
-import { findOrDefault } from '../spaces/service.ts'
-import { reachable as reachableSpace } from '../spaces/visibility.ts'
 import type { Context } from '../trpc.ts'
 import type { ErrorCode, StopReason } from '../wire.ts'
 import type { ExecutionRow } from './engine/events/events.ts'
-import type { Conversation, Overrides, Request } from './engine/queue/accept.ts'
 import type { AgentRow } from './engine/queue/claims.ts'
+import type { Conversation, Overrides, Request } from './engine/queue/requests.ts'
 import { warningsOf } from './engine/run/warnings.ts'
+import { findConversation, findPlace } from './find-conversation.ts'
 import type { Execute, Executed } from './schema.ts'
 import { find } from './service.ts'
 
@@ -238,130 +233,4 @@ async function requestOf(
 async function findParent(actor: Actor, deps: Deps, id: string): Promise<ExecutionRow> {
   const parent = await find(actor, deps, id)
   return permit(parent, parent.userId === actor.userId)
-}
-
-/**
- * Throws 403 for a token without `chats:read` that continues a session with messages of others, because the model reads
- * them and answers the caller. Sessions with only the caller's own messages, and their branches, are allowed.
- */
-export async function checkHistory(
-  actor: Actor,
-  { db }: Deps,
-  chatId: string,
-  session: InBranches | null,
-): Promise<void> {
-  if (covers(actor.scopes, 'chats:read')) return
-  const { organizationId, userId } = actor
-  const root = session && rootOf(session)
-  const ofSession = root ? { session: { OR: [{ id: root }, { rootSessionId: root }] } } : { sessionId: session?.id }
-  const ofOthers = session
-    ? await db.execution.findFirst({
-        where: { organizationId, chatId, userId: { not: userId }, ...ofSession } as Prisma.ExecutionWhereInput,
-        select: { id: true },
-      })
-    : await db.chat.findFirst({ where: { id: chatId, ownerId: { not: userId } }, select: { id: true } })
-  if (ofOthers) requireScope(actor, 'chats:read')
-}
-
-/** Columns that determine whether a session has branches, or is one. */
-export type InBranches = { id: string; rootSessionId: string | null; activeBranchId: string | null }
-
-/** Returns the root session of all branches, or null for a session without branches. */
-const rootOf = ({ id, rootSessionId, activeBranchId }: InBranches): string | null =>
-  rootSessionId ?? (activeBranchId === null ? null : id)
-
-/** Columns of a session for {@link activeOf}, and its place. */
-const PLACE = {
-  id: true,
-  agentId: true,
-  rootSessionId: true,
-  activeBranchId: true,
-  chat: { select: { id: true, spaceId: true } },
-} as const
-
-/** Returns the session itself, or its active branch. */
-async function activeOf(actor: Actor, { db }: Deps, session: Prisma.SessionGetPayload<{ select: typeof PLACE }>) {
-  const root = rootOf(session)
-  if (!root) return session
-  const of = root === session.id ? session : await db.session.findUnique({ where: { id: root }, select: PLACE })
-  const id = of?.activeBranchId ?? root
-  if (id === session.id) return session
-  return (await db.session.findFirst({ where: { id, ...ownSessions(actor) }, select: PLACE })) ?? session
-}
-
-/** Finds the chat's active session, or the named one, if the caller may see it; of this agent, if one is named. */
-export async function findSession(
-  actor: Actor,
-  deps: Deps,
-  { agentId = null, sessionId = null, chatId = null }: { [Name in 'agentId' | 'sessionId' | 'chatId']?: string | null },
-) {
-  const found = await deps.db.session.findFirst({
-    where: {
-      ...(agentId !== null && { agentId }),
-      ...(sessionId !== null && { id: sessionId }),
-      ...(chatId !== null && { chatId }),
-      chat: reachableChat(actor),
-      ...ownSessions(actor),
-    },
-    orderBy: [{ createdAt: 'desc' }, { id: 'desc' }],
-    select: PLACE,
-  })
-  return found && sessionId === null ? activeOf(actor, deps, found) : found
-}
-
-/** Finds the place of a new chat. Returns null for a run in an existing one. The promise may be abandoned. */
-function findPlace(
-  actor: Actor,
-  deps: Deps,
-  { spaceId = null, chatId = null, sessionId = null }: z.output<typeof Execute>,
-): Promise<Conversation> | null {
-  if (chatId !== null || sessionId !== null) return null
-  const found = findOrDefault(actor, deps, spaceId).then((id) => ({ spaceId: id }))
-  found.catch(() => {})
-  return found
-}
-
-/**
- * Finds the existing conversation of a run. An empty id is unknown; ignoring it would put the run where others can read
- * it.
- */
-async function findConversation(
-  actor: Actor,
-  deps: Deps,
-  agent: AgentRow,
-  { spaceId = null, chatId = null, sessionId = null }: z.output<typeof Execute>,
-): Promise<Conversation> {
-  const { db } = deps
-  const session = await findSession(actor, deps, { agentId: agent.id, sessionId, chatId })
-  const chatBy = (id: string) =>
-    db.chat.findFirst({ where: { AND: [{ id }, reachableChat(actor)] }, select: { id: true, spaceId: true } })
-  const chat = session?.chat ?? (chatId === null ? null : await chatBy(chatId))
-  if (!session && sessionId !== null) throw notFound(chatId === null || chat ? 'Session' : 'Chat')
-  if (!chat) throw notFound('Chat')
-  if (spaceId !== null && spaceId !== chat.spaceId) throw notFound('Space')
-  await checkHistory(actor, deps, chat.id, session)
-  return { spaceId: chat.spaceId, chatId: chat.id, ...(session && { sessionId: session.id }) }
-}
-
-/**
- * Returns the agent of a run that is about to start or resume, if its user is still a member and may still run it;
- * otherwise the reason for the failure. A run starts with the agent's current version and resumes with that of its
- * start.
- */
-export async function agentFor(db: Db, row: ExecutionRow): Promise<AgentRow | string> {
-  const actor = await actorOf(db, row)
-  const now = actor && (await db.agent.findFirst({ where: { AND: [{ id: row.agentId }, executable(actor)] } }))
-  if (!now) return notFound('Agent').message
-  const where = { id: row.spaceId, ...reachableSpace(actor) }
-  if (!(await db.space.findFirst({ where, select: { id: true } }))) return notFound('Space').message
-  const agent = row.attempt === 0 || row.agentVersion === now.version ? now : await agentThen(db, row)
-  if (!row.missionId) return agent
-  const mission = await db.mission.findUnique({ where: { id: row.missionId }, select: { maxTurns: true } })
-  return { ...agent, maxTurns: mission?.maxTurns ?? agent.maxTurns }
-}
-
-/** Returns an agent at the version of a run. */
-async function agentThen(db: Db, { agentId, agentVersion: version }: ExecutionRow): Promise<AgentRow> {
-  const { agent } = await db.agentVersion.findUniqueOrThrow({ where: { agentId_version: { agentId, version } } })
-  return fromVersion(agent)
 }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
+import { agentFor } from '../../src/executions/agent-for.ts'
 import type { ExecutionRow } from '../../src/executions/engine/events/events.ts'
-import { agentFor } from '../../src/executions/execute.ts'
 import type { Reply } from '../support/model-replies.ts'
 import { questionOf } from '../support/model-server.ts'
 import { onPostgres, races } from '../support/postgres-shared.ts'

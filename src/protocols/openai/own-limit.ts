@@ -1,7 +1,7 @@
 import type { Actor } from '../../auth/actor.ts'
 import { AppError } from '../../errors.ts'
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
-import type { Overrides } from '../../executions/engine/queue/accept.ts'
+import type { Overrides } from '../../executions/engine/queue/requests.ts'
 import { outcomeOf } from '../../executions/execute.ts'
 import type { Context } from '../../trpc.ts'
 

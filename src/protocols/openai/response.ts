@@ -1,5 +1,5 @@
 import type { ExecutionRow } from '../../executions/engine/events/events.ts'
-import type { Overrides } from '../../executions/engine/queue/accept.ts'
+import type { Overrides } from '../../executions/engine/queue/requests.ts'
 import { toResponseCode } from './errors.ts'
 import type { Item } from './items.ts'
 

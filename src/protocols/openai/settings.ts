@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { badRequest, invalidField, toAppError } from '../../errors.ts'
-import type { ClientTool, Overrides } from '../../executions/engine/queue/accept.ts'
+import type { ClientTool, Overrides } from '../../executions/engine/queue/requests.ts'
 import { type ModelSettings, NewModelSettings } from '../../lib/model-settings.ts'
 import { NewOutput } from '../../lib/output.ts'
 import { asList, asObject, type Fields, isObject } from '../../lib/unknown.ts'

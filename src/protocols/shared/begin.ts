@@ -1,6 +1,6 @@
 import type { CachedAgent } from '../../agents/agent-cache.ts'
 import type { Actor } from '../../auth/actor.ts'
-import type { ClientTool, Overrides } from '../../executions/engine/queue/accept.ts'
+import type { ClientTool, Overrides } from '../../executions/engine/queue/requests.ts'
 import type { CallRecord } from '../../executions/engine/run/steps.ts'
 import type { IdempotencyKey } from '../../idempotency.ts'
 import type { Context } from '../../trpc.ts'

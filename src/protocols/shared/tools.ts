@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { badRequest, invalidField } from '../../errors.ts'
-import type { ClientTool } from '../../executions/engine/queue/accept.ts'
+import type { ClientTool } from '../../executions/engine/queue/requests.ts'
 import { asList, asObject, asText, type Fields, isObject } from '../../lib/unknown.ts'
 
 /** Maximum number of tools of a client. */

@@ -4,10 +4,10 @@ import type { Db } from '../../../db/client.ts'
 import { IdempotencyConflict, isTaken } from '../../../idempotency.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { Live } from '../run/live.ts'
-import type { Request } from './accept.ts'
 import { type Also, type Canceller, markCancelled, markRuns } from './cancel-marks.ts'
 import type * as claims from './claims.ts'
 import * as endings from './endings.ts'
+import type { Request } from './requests.ts'
 import { findDescendants, type RunRef } from './tree.ts'
 
 export type CancelDeps = {

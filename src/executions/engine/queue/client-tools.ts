@@ -4,10 +4,10 @@ import { conflict } from '../../../errors.ts'
 import type { ExecutionRow } from '../events/events.ts'
 import type { Call } from '../run/steps.ts'
 import type { Tool, ToolResult } from '../run/tools.ts'
-import type { ClientTool, Overrides } from './accept.ts'
 import { type PartialState, releaseRun, withMessages } from './approvals.ts'
 import type { ClaimDeps } from './claims.ts'
 import { giveSlotBack } from './concurrency.ts'
+import type { ClientTool, Overrides } from './requests.ts'
 
 // Function tools of the client that started a run (contract-2.md section 6.2).
 
