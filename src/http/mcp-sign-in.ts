@@ -1,17 +1,14 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { AppError, methodNotAllowed } from '../errors.ts'
 import {
-  CALLBACK_PATH,
-  CLIENT_PATH,
   type ConnectedServer,
   ConnectFailed,
   type ConnectProblem,
-  clientMetadata,
   finishSignIn,
   openSignIn,
-  START_PATH,
   type Visitor,
 } from '../mcps/oauth/sign-in.ts'
+import { CALLBACK_PATH, CLIENT_PATH, clientMetadata, START_PATH } from '../mcps/oauth/sign-in-paths.ts'
 import { basePath, publicAddress } from '../settings.ts'
 import type { Context } from '../trpc.ts'
 import { redirect, sendJson } from './body.ts'

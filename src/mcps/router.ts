@@ -3,7 +3,8 @@ import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import { listTypes } from './catalogue.ts'
 import { listTools } from './connect.ts'
 import { list } from './list.ts'
-import * as signIn from './oauth/sign-in.ts'
+import { disconnect } from './oauth/disconnect.ts'
+import { connect } from './oauth/prepare-sign-in.ts'
 import * as schema from './schema.ts'
 import * as service from './service.ts'
 
@@ -60,13 +61,13 @@ export const mcps = router({
     )
     .input(schema.McpId)
     .output(schema.McpConnecting)
-    .mutation(({ ctx, input }) => signIn.connect(ctx.actor, ctx.deps, input.id)),
+    .mutation(({ ctx, input }) => connect(ctx.actor, ctx.deps, input.id)),
 
   disconnect: tokenProcedure('mcps:write')
     .meta(restMeta('DELETE', '/api/v1/mcps/{id}/connection', 'Disconnect yourself from an MCP server'))
     .input(schema.McpId)
     .output(schema.McpDisconnected)
-    .mutation(({ ctx, input }) => signIn.disconnect(ctx.actor, ctx.deps, input.id)),
+    .mutation(({ ctx, input }) => disconnect(ctx.actor, ctx.deps, input.id)),
 
   tools: tokenProcedure('mcps:read')
     .meta(
