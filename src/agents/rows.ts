@@ -5,7 +5,6 @@ import { notFound } from '../errors.ts'
 import type { ModelSettings } from '../lib/model-settings.ts'
 import { outputOf } from '../lib/output.ts'
 import { cutTexts } from '../lib/page.ts'
-import type { CachedAgent } from './agent-cache.ts'
 import type { Agent } from './schema.ts'
 import { slugOf } from './slugs.ts'
 import { reachable } from './visibility.ts'
@@ -14,6 +13,9 @@ import { reachable } from './visibility.ts'
 
 export type AgentRow = Prisma.AgentGetPayload<object>
 
+/** An agent of the API. */
+type ApiAgent = z.output<typeof Agent>
+
 /** Reads a list of texts stored as JSON. */
 export const strings = (value: unknown) => value as string[]
 
@@ -21,7 +23,7 @@ export const strings = (value: unknown) => value as string[]
 export const pinsIn = ({ skillRefs }: { skillRefs: unknown }) => skillRefs as { skillId: string; version: number }[]
 
 /** Converts an agent's row for the API. */
-export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
+export const toAgent = (row: AgentRow): ApiAgent => ({
   id: row.id,
   name: row.name,
   slug: row.slug ?? slugOf(row.name),
@@ -46,7 +48,7 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
   allowedTools: strings(row.allowedTools),
   disallowedTools: strings(row.disallowedTools),
   advanced_tools: strings(row.advanced_tools),
-  permissions: row.permissions as CachedAgent['permissions'],
+  permissions: row.permissions as ApiAgent['permissions'],
   maxTurns: row.maxTurns,
   modelSettings: row.modelSettings as ModelSettings,
   fallbackModels: strings(row.fallbackModels),
@@ -61,15 +63,15 @@ export const toAgent = (row: AgentRow): z.output<typeof Agent> => ({
 })
 
 /** Reads an agent from the column of a version. Versions of older releases lack the newest fields. */
-export function fromVersion(stored: unknown): CachedAgent {
-  const agent = stored as CachedAgent
+export function fromVersion(stored: unknown): ApiAgent {
+  const agent = stored as ApiAgent
   return { ...NEWEST, ...agent, slug: agent.slug ?? slugOf(agent.name) }
 }
 
 const NEWEST = {
   advanced_tools: [] as string[],
-  permissions: [] as CachedAgent['permissions'],
-  skillRefs: [] as CachedAgent['skillRefs'],
+  permissions: [] as ApiAgent['permissions'],
+  skillRefs: [] as ApiAgent['skillRefs'],
   modelSettings: {},
   fallbackModels: [] as string[],
   output: null,
@@ -82,7 +84,7 @@ const NEWEST = {
 export const LONG_TEXTS = ['systemPrompt', 'initialGreeting'] as const
 
 /** Shortens an agent's long texts and marks it as truncated, if it has any. */
-export const shortened = (agent: CachedAgent): CachedAgent => cutTexts(agent, LONG_TEXTS)
+export const shortened = (agent: Readonly<ApiAgent>): Readonly<ApiAgent> => cutTexts(agent, LONG_TEXTS)
 
 /** Finds an agent that the caller can reach. Throws 404 for any other. */
 export async function find(actor: Actor, { db }: { db: Tx }, id: string): Promise<AgentRow> {
