@@ -1,14 +1,14 @@
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
-import { deserializeMessage, type JSONRPCMessage, serializeMessage, type Transport } from '@modelcontextprotocol/client'
+import { type JSONRPCMessage, serializeMessage, type Transport } from '@modelcontextprotocol/client'
 import type { DeclaredProgram } from '../../lib/mcp-config.ts'
 import { BadAnswer } from '../../lib/net/safe-fetch.ts'
 import { raceTimeout } from '../../lib/race-abort.ts'
-import { asObject } from '../../lib/unknown.ts'
 import type { Clean } from '../client/content.ts'
-import { mendMessage } from '../client/mend-message.ts'
 import { createMeter } from '../client/message-rate.ts'
 import { counter } from '../client/message-size.ts'
 import { MAX_MESSAGES, weigh } from '../client/transport.ts'
+import { createTail } from './output-tail.ts'
+import { failureIn, messagesOf } from './program-messages.ts'
 
 const MEBIBYTE = 1024 * 1024
 
@@ -18,20 +18,12 @@ const MAX_LINE = 8 * MEBIBYTE
 const MAX_OUTPUT = 32 * MEBIBYTE
 /** Maximum size of requests that the program has not read (bytes). */
 const MAX_UNREAD = 16 * MEBIBYTE
-/**
- * Number of last lines that explain a failure, and of first ones if the program failed at its start; the maximum length
- * of each and of all (characters).
- */
-const TAIL = { lines: 20, first: 3, line: 500, all: 2000 }
-/** Maximum length of an unfinished line among them (bytes). */
-const MAX_REST = 4 * TAIL.line
+/** Maximum length of the unfinished line that explains a failure (bytes). */
+const MAX_REST = 2_000
 /** Maximum wait for the rest of the output of an ended program (ms). */
 const REST_TIMEOUT = 500
 
 const LINE_FEED = 0x0a
-/** The beginning of a message, and the maximum length of what precedes it in its line (characters). */
-const MESSAGE = /\{\s*"(?:jsonrpc|id|result|error|method|params)"\s*:/
-const MAX_BEFORE = 1000
 const STOPPED = 'its program was stopped'
 const TOO_LONG = `its program sent a message of more than ${MAX_LINE / MEBIBYTE} MB`
 /** Maximum number of lines of a message that is indented for people, and length of its first line (bytes). */
@@ -143,7 +135,7 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
   function toMessages(line: Buffer, text: string): JSONRPCMessage[] {
     try {
       counter()(line)
-      return parsed(text)
+      return messagesOf(text)
     } catch (error) {
       if (error instanceof BadAnswer) kill('its program sent a message with too many values')
       return []
@@ -246,38 +238,6 @@ export function createProgram(program: DeclaredProgram, clean: Clean, grace: num
   return transport
 }
 
-/**
- * Parses the messages of a line, mostly one. Control characters of a terminal, or an unfinished line for people, may
- * precede them.
- */
-function parsed(text: string): JSONRPCMessage[] {
-  try {
-    return messagesIn(mendMessage(text))
-  } catch (error) {
-    const at = text.slice(0, MAX_BEFORE).search(MESSAGE)
-    if (at <= 0) throw error
-    return messagesIn(mendMessage(text.slice(at)))
-  }
-}
-
-/** Returns a message, or those of a batch. */
-function messagesIn(json: string): JSONRPCMessage[] {
-  if (!json.startsWith('[')) return [deserializeMessage(json)]
-  return (JSON.parse(json) as unknown[]).map((message) => deserializeMessage(JSON.stringify(message)))
-}
-
-/** Methods with which programs log, and the levels of entries that are no failures. */
-const LOGS: ReadonlySet<string> = new Set(['notifications/message', 'log'])
-const HARMLESS: ReadonlySet<unknown> = new Set(['debug', 'info', 'notice'])
-
-/** Returns the text of a logged failure, which may be all that a program says before it ends; empty for the rest. */
-function failureIn(message: JSONRPCMessage): string {
-  if (!('method' in message) || !LOGS.has(message.method)) return ''
-  const { level, data, message: text = data } = asObject(message.params)
-  if (HARMLESS.has(level) || text === undefined) return ''
-  return `${typeof text === 'string' ? text : JSON.stringify(text)}\n`
-}
-
 /** Divides output into lines, and passes each to `onLine` while `isOpen` returns true. */
 function createLines(onLine: (line: Buffer) => void, isOpen: () => boolean) {
   let unfinished: Buffer[] = []
@@ -300,59 +260,5 @@ function createLines(onLine: (line: Buffer) => void, isOpen: () => boolean) {
     },
     /** Returns the beginning of the unfinished line. */
     rest: () => Buffer.concat(unfinished).subarray(0, MAX_REST).toString(),
-  }
-}
-
-/** A line that names a place of the code in a stack of Python or JavaScript, also in the frame of a group of errors. */
-const PLACE = /^[\s|]*(?:File ".+", line \d|at \S)/
-/** Indentation of a line, with the frame of a group of errors. */
-const INDENT = /^[\s|]*/
-
-/**
- * Keeps the beginnings of the last lines of a text that arrives in pieces. Leaves out the places of a stack, with their
- * lines of code: a person reads the start of the output, and Python has its error at the end.
- */
-function createTail(clean: Clean) {
-  const lines: string[] = []
-  const first: string[] = []
-  let isCut = false
-  let last = ''
-  /** Indentation of the place whose lines of code follow. */
-  let place = Number.POSITIVE_INFINITY
-  // Twice the length that a reason quotes, so that `clean` finds a secret at the end.
-  const begin = (line: string) => line.slice(0, 2 * TAIL.line + 1)
-  function end(line: string) {
-    if (!line.trim()) return
-    const indent = INDENT.exec(line)?.[0].length ?? 0
-    if (PLACE.test(line)) place = indent
-    else if (indent <= place) {
-      place = Number.POSITIVE_INFINITY
-      lines.push(line)
-      if (first.length < TAIL.first) first.push(line)
-    }
-  }
-  const cleaned = (some: readonly string[]) =>
-    some
-      .map((line) => clean(line, TAIL.line).trim())
-      .filter(Boolean)
-      .join('\n')
-  return {
-    add(text: string) {
-      const [rest = '', ...others] = text.split('\n')
-      last = begin(last + begin(rest))
-      for (const line of others) {
-        end(last)
-        last = begin(line)
-      }
-      if (lines.length <= TAIL.lines) return
-      lines.splice(0, lines.length - TAIL.lines)
-      isCut = true
-    },
-    /** `withStart`: whether the first lines matter, as an error before the usage of the program. */
-    read(withStart: boolean): string {
-      const all = cleaned([...lines, last])
-      const start = withStart && (isCut || all.length > TAIL.all) ? `${cleaned(first)}\n…\n` : ''
-      return start + all.slice(start.length - TAIL.all)
-    },
   }
 }
