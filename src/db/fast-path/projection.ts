@@ -46,18 +46,23 @@ function namedIn(table: Table, { select, omit, include }: Args): { names: string
   for (const name in selection) {
     const value = selection[name]
     const relation = omit ? undefined : table.relations.get(name)
-    if (!relation) {
-      if (typeof value !== 'boolean' || include || !table.columns.has(name)) throw UNSUPPORTED
-      if (value) names.push(name)
-    } else if (value !== false) {
-      if (value !== true && !isFilter(value)) throw UNSUPPORTED
-      const each = { name, relation, call: value === true ? {} : value }
-      // Compiled with no rows to find out whether it is supported before anything is read.
-      toNested([], each)
-      nested.push(each)
+    if (relation) {
+      if (value !== false) nested.push(nestedOf(name, relation, value))
+      continue
     }
+    if (typeof value !== 'boolean' || include || !table.columns.has(name)) throw UNSUPPORTED
+    if (value) names.push(name)
   }
   return { names, nested }
+}
+
+/** Returns a relation that a projection names, with the call for its rows. */
+function nestedOf(name: string, relation: Nested['relation'], value: unknown): Nested {
+  if (value !== true && !isFilter(value)) throw UNSUPPORTED
+  const nested = { name, relation, call: value === true ? {} : value }
+  // Compiled with no rows to find out whether it is supported before anything is read.
+  toNested([], nested)
+  return nested
 }
 
 /** Returns the query for the rows related to any of `parents`, including the columns that relate them. */

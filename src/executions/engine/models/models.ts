@@ -5,7 +5,7 @@ import { onceDone } from '../../../lib/once.ts'
 import { raceTimeout } from '../../../lib/race-abort.ts'
 import type { Settings } from '../../../settings.ts'
 import { adviceFor, withAdvice } from './advice.ts'
-import { fetchModels, PAGE_TIMEOUT } from './catalogue.ts'
+import { type Catalogue, fetchModels, PAGE_TIMEOUT } from './catalogue.ts'
 import { classifyModelError, describeModelError, isModelError, ModelError, UNEXPECTED } from './model-errors.ts'
 import type { ModelFailure } from './model-failures.ts'
 import { createOwnProviders, type ReadProviders } from './own-providers.ts'
@@ -139,22 +139,30 @@ export function createModels(
     if (DEFAULT_MODEL !== undefined) return find(DEFAULT_MODEL, providers)
     const ready = configuredDefault(providers)
     if (ready) return ready
-    let problem: ModelError | undefined
+    let problem: ModelError | null = null
     for (const provider of providers.values()) {
-      if (!provider.catalogue) continue
-      const name = provider.name === 'compatible' ? 'server at OPENAI_BASE_URL' : `provider ${provider.name}`
-      try {
-        const id = await provider.catalogue.first()
-        if (id !== undefined) return { provider, id }
-        problem ??= new ModelError(`The ${name} lists no models. ${ADVICE}`)
-      } catch (error) {
-        const failure = classifyModelError(error, { secrets: secretsOf(organizationId) })
-        const advice = (failure.kind === 'auth' && adviceFor(failure, provider.settings)) || ADVICE
-        problem ??= new ModelError(`The ${name} does not list its models (${failure.detail}). ${advice}`)
-      }
+      const first = provider.catalogue && (await firstOf(provider, provider.catalogue, organizationId))
+      if (typeof first === 'string') return { provider, id: first }
+      problem ??= first
     }
     if (problem) throw problem
     return { provider: providers.get('offline') as Provider, id: 'echo' }
+  }
+
+  /** Returns the first model of a provider's list, or the reason why there is none. */
+  async function firstOf(
+    provider: Provider,
+    catalogue: Catalogue,
+    organizationId: string,
+  ): Promise<string | ModelError> {
+    const name = provider.name === 'compatible' ? 'server at OPENAI_BASE_URL' : `provider ${provider.name}`
+    try {
+      return (await catalogue.first()) ?? new ModelError(`The ${name} lists no models. ${ADVICE}`)
+    } catch (error) {
+      const failure = classifyModelError(error, { secrets: secretsOf(organizationId) })
+      const advice = (failure.kind === 'auth' && adviceFor(failure, provider.settings)) || ADVICE
+      return new ModelError(`The ${name} does not list its models (${failure.detail}). ${advice}`)
+    }
   }
 
   const secretsOf = (organizationId: string) => [
