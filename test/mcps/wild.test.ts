@@ -113,6 +113,26 @@ describe('a session that the server has lost', () => {
     expect(sessions).toBe(2)
   })
 
+  it('still answers its other call, because only one instance of the server has lost it', async () => {
+    const first = Promise.withResolvers<() => void>()
+    otherwise = ({ message, headers }, response) => {
+      if (message?.method !== 'tools/call' || headers['mcp-session-id'] !== 'session-1') return false
+      const isFirst = requests.filter(isCall).length === 1
+      if (isFirst) first.resolve(() => reply(response, message, textResult('Acted at length')))
+      else response.writeHead(404).end()
+      return true
+    }
+    const answers = await using(async (client) => {
+      const slow = client.call('act', {}, never)
+      const answerFirst = await first.promise
+      const quick = await client.call('act', {}, never)
+      answerFirst()
+      return [quick.content, (await slow).content]
+    })
+    expect(answers).toEqual(['Acted', 'Acted at length'])
+    expect(requests.filter(isCall)).toHaveLength(3)
+  })
+
   it('is renewed with the tools that the server has by then, which are announced once', async () => {
     otherwise = ({ message, headers }, response) => {
       const { method } = message ?? {}

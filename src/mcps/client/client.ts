@@ -133,6 +133,8 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
   const { clean, isWanted } = options
   const closing = new AbortController()
   let session = opened
+  /** Lost sessions with calls that the server may still answer: only one of its instances may have lost the session. */
+  const lostInUse = new Set<Session>()
   let reopening: Promise<void> | undefined
   /** Whether the tools of a new session differ from those that were read last. */
   let hasOthers = false
@@ -149,14 +151,26 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
     })
     // A server that was restarted may have other tools.
     hasOthers ||= !isDeepStrictEqual(toolsOf(lost), toolsOf(session))
-    await lost.close()
+    if (lost.tasks) lostInUse.add(lost)
+    else await lost.close()
+  }
+
+  /** Executes a task in a session. The last task of a lost one closes it. */
+  async function execute<T>(task: (session: Session) => Promise<T>, used: Session): Promise<T> {
+    used.tasks++
+    try {
+      return await task(used)
+    } finally {
+      used.tasks--
+      if (!used.tasks && lostInUse.delete(used)) void used.close()
+    }
   }
 
   /** Executes a task. If the session is lost, starts a new one and tries again. */
   async function inSession<T>(task: (session: Session) => Promise<T>, signal: AbortSignal): Promise<T> {
     const used = session
     try {
-      return await task(used)
+      return await execute(task, used)
     } catch (error) {
       signal.throwIfAborted()
       if (!isLost(error, used.canBeLost)) throw error
@@ -167,7 +181,7 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
       })
       await abortable(reopening, signal)
     }
-    return task(session)
+    return execute(task, session)
   }
 
   function failure(name: string, error: unknown): ToolResult {
@@ -247,7 +261,9 @@ function toClient(options: SessionOptions, variant: Variant, opened: Session): M
       closing.abort()
       await reopening?.catch(() => {})
       if (terminate) await session.terminate()
-      await session.close()
+      const open = [session, ...lostInUse]
+      lostInUse.clear()
+      await Promise.all(open.map((each) => each.close()))
     },
   }
 }

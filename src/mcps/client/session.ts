@@ -108,6 +108,8 @@ export async function openSession(options: SessionOptions, variant: Variant, see
       omitted,
       seen,
       close,
+      /** Number of tasks that use the session. */
+      tasks: 0,
       /** Whether the server has state for this session, which it can lose. */
       canBeLost: !('sessionId' in transport) || transport.sessionId !== undefined,
       /** Waits for the last messages and ends the session. */
