@@ -11,9 +11,11 @@ const STATUS: Record<string, number> = { HPE_HEADER_OVERFLOW: 431, ERR_HTTP_REQU
 
 /**
  * Responds to malformed HTTP, oversized headers or slow requests with the service's error body, and closes the
- * connection.
+ * connection. Node reports each further piece of the same request, too. It is discarded, because closing the
+ * connection while the client still sends would reset it, and discard the response.
  */
 export function refuseMalformed(error: NodeJS.ErrnoException, socket: Duplex): void {
+  if (socket.writableEnded && error.code?.startsWith('HPE_')) return
   if (error.code === 'ECONNRESET' || !socket.writable) {
     socket.destroy()
     return

@@ -1,7 +1,9 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
+import { duplexPair } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { afterEach, describe, expect, it } from 'vitest'
+import { refuseMalformed } from '../../src/http/malformed.ts'
 import { APIS, apis, expectError, invalid, missing, onEachApi } from '../support/api.ts'
 import { type Answer, request } from '../support/rest.ts'
 import { startServer } from '../support/server.ts'
@@ -614,6 +616,15 @@ describe('a request that is hardly HTTP', () => {
     const answer = await raw(bytes)
     expect(answer.status).toBe(status)
     expectError(answer, status, message)
+  })
+
+  it('keeps its connection for the answer while further pieces of it arrive', () => {
+    const [, socket] = duplexPair()
+    const piece = Object.assign(new Error('Parse Error'), { code: 'HPE_HEADER_OVERFLOW' })
+    refuseMalformed(piece, socket)
+    refuseMalformed(piece, socket)
+    expect([socket.writableEnded, socket.destroyed]).toEqual([true, false])
+    socket.destroy()
   })
 })
 
