@@ -34,8 +34,6 @@ const TOO_LONG: readonly RegExp[] = [
   /\b(?:messages|input)\W{1,3}array too long/i,
   // GitHub Models, TabbyAPI, Transformers.
   /request body too large|tokens_limit_reached|max_seq_len|maximum sequence length|max_position_embeddings/i,
-  /超[过出]\S{0,12}(?:上下文|输入|最大\S{0,6}长度)/,
-  /prompt ?超长|(?:输入|上下文|提示词)\S{0,12}(?:长度)?(?:超过|超出|超限|过长)|token\S{0,6}超(?:过|出|限)/i,
 ]
 
 /** Wordings that concern the answer's length, a token rate or the id of an item instead. */

@@ -4,6 +4,7 @@ import { contextWindowIn } from './context-length.ts'
 import { type ErrorBody, readErrorBody } from './error-bodies.ts'
 import { type FailureKind, isRetryable, kindOf, type ModelFailure, UNREAD_ANSWER } from './model-failures.ts'
 import { delayInHeaders, retryAfterOf } from './retry-after.ts'
+import { inEnglish } from './translations.ts'
 
 /** Thrown if a model cannot be used. The message tells the caller the problem and its fix. */
 export class ModelError extends Error {
@@ -141,7 +142,8 @@ export function classifyModelError(
 ): ModelFailure {
   const cause = causeOf(error)
   const facts = { ...cause, message: scannable(cause.message) }
-  const { kind, field } = cause.kind ? { kind: cause.kind, field: null } : kindOf(facts)
+  const message = inEnglish(facts.message)
+  const { kind, field } = cause.kind ? { kind: cause.kind, field: null } : kindOf({ ...facts, message })
   const status = cause.status ?? null
   return {
     kind,
@@ -152,7 +154,7 @@ export function classifyModelError(
     code: cause.code ? redact(cause.code, secrets) : null,
     retryable: isRetryable(kind, status),
     retryAfter: retryAfterOf(facts, now) ?? (cause.upstreamHeaders ? delayInHeaders(cause.upstreamHeaders, now) : null),
-    contextWindow: kind === 'context_too_long' ? contextWindowIn(facts.message) : null,
+    contextWindow: kind === 'context_too_long' ? contextWindowIn(message) : null,
     detail: redact(cause.message, secrets),
   }
 }

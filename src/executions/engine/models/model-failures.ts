@@ -94,7 +94,7 @@ const BLOCKED = anyOf(
  */
 const MODEL_DENIED = anyOf(
   /not allowed to access (?:this |the )?model|model_access_denied|model_permission_blocked/,
-  /(?:\bno|not have|n't have) access to (?:this |the )?model|无权访问模型/,
+  /(?:\bno|not have|n't have) access to (?:this |the )?model/,
   // Alibaba.
   /model\.?\s?access\s?denied/,
 )
@@ -121,7 +121,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       // Anthropic.
       /credit balance is too low|usage limits/,
       // SiliconFlow, Moonshot.
-      /not enough (?:\w+ )?(?:balance|credits?|funds|quota)|balance (?:is |was )?(?:insufficient|negative|exhausted|not enough|too low)|exceeded[_ ](?:your[_ ])?current[_ ](?:token[_ ])?quota/,
+      /not enough (?:\w+ )?(?:balance|credits?|funds|quota)|(?:balance|quota) (?:is |was )?(?:insufficient|negative|exhausted|not enough|too low)|exceeded[_ ](?:your[_ ])?current[_ ](?:token[_ ])?quota/,
       /credits? (?:\w+ ){0,2}(?:exhausted|expired|used up)|quota (?:is |has been )?(?:exhausted|used up)/,
       // OpenRouter, xAI, Hugging Face.
       /out of (?:\w+ ){0,2}(?:credits|quota)|key limit exceeded|(?:requires more|any|all available|included) credits|spend(?:ing)? limit/,
@@ -133,13 +133,11 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       /exceededbudget|budget (?:limit )?(?:has been )?exceeded|over budget|exceeded its (?:maximum )?budget/,
       // watsonx, Volcengine, Ollama.
       /usage quota has been reached|reached the set inference limit|requires a subscription/,
-      // Zhipu, Tencent and Chinese gateways: no balance, in arrears, the quota is used up, the plan has expired.
-      /余额不足|欠费|(?:额度|余量)(?:不足|已用尽)|套餐已到期/,
     ),
   ],
   [
     'rate_limit',
-    /rate[_ -]?limit|usage limit|too many (?:requests|connections)|resource_exhausted|throttl|tokens per min|requests per|concurren\w+ (?:\w+ )?limit|并发|频繁/i,
+    /rate[_ -]?limit|usage limit|too many (?:requests|connections)|resource_exhausted|throttl|tokens per min|requests per|concurren\w+ (?:\w+ )?limit/i,
   ],
   [
     'overloaded',
@@ -153,15 +151,13 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       /insufficient_system_resource|engine_overloaded|network_error/,
       // Hugging Face, One API.
       /is loading|no available channel|do_request_failed/,
-      // Zhipu and Chinese gateways: try again later, too many visitors, busy.
-      /稍后(?:再试|重试)|访问量过大|繁忙/,
     ),
   ],
   [
     'content_filter',
     anyOf(
       BLOCKED,
-      /content[_ ](?:filter|policy|management)|inappropriate content|censorship|敏感内容/,
+      /content[_ ](?:filter|policy|management)|inappropriate content|censorship/,
       // Not "case-sensitive".
       /moderation|safety|(?<!\bcase[- ]?(?:in)?)sensitive/,
       /flagged(?! (?:as deprecated|for (?:removal|deprecation)))/,
@@ -198,7 +194,6 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       // Copilot and ChatGPT, Moonshot, Together, Bedrock, Zhipu.
       /model_not_(?:available|supported)|\bmodel '[^']{1,80}' is not supported|'[^']{1,80}' model is not supported/,
       /not found the model|model identifier is invalid|model version has reached the end|no model named/,
-      /模型.{0,80}不存在/,
       MODEL_DENIED,
       // Anthropic.
       /\bmodel: input should be|\bnot_found_error HTTP 404: model: \S/,
@@ -213,8 +208,6 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       // Gemini, Baidu, MiniMax.
       /\b(?:api )?key (?:has been|is|was) (?:revoked|disabled|deactivated|inactive)|\baccount is not active/,
       /api key (?:not (?:valid|found)|expired)|api_key_invalid|access token (?:is )?(?:invalid|expired)|login fail/,
-      // One API: an invalid token.
-      /无效的令牌/,
     ),
   ],
   ['timeout', /timed? ?out|deadline_exceeded/i],

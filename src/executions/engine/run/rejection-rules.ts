@@ -70,7 +70,7 @@ export type Rule = {
 
 /** Wordings for a file that cannot be used, rather than for any file. */
 const OF_SOME_FILES =
-  /could not|process(?!.*missing data)|invalid[ _](?:image|base64)|your image|(?:not|n't) match(?! any)|not valid|corrupt|illegal|\bload\b|large|exceed|size|pixels|pages|password|download|fetch|decode|m(?:edia|ime)[ _]?type\b.*image\/|image\/.*\bm(?:edia|ime)[ _]?type|valid image\b|\burl\b|解析/i
+  /could not|process(?!.*missing data)|invalid[ _](?:image|base64)|your image|(?:not|n't) match(?! any)|not valid|corrupt|illegal|\bload\b|large|exceed|size|pixels|pages|password|download|fetch|decode|m(?:edia|ime)[ _]?type\b.*image\/|image\/.*\bm(?:edia|ime)[ _]?type|valid image\b|\burl\b/i
 
 /**
  * Wordings for an empty text beside calls (NVIDIA, Moonshot, LM Studio, gateways for Anthropic), and for one of blanks
@@ -287,7 +287,7 @@ export const RULES_OF_PARTS: readonly Rule[] = [
   {
     change: ({ detail, request }) => changesOfFiles(detail, request.prompt),
     when: ['hasFiles'],
-    says: /image|vision|multimodal|picture|\bmedia(?:_|\b)|(?:\b|_)file|pdf|document(?!ation)|mime ?type|content.{0,40}(?:\bstr\b|string|text)|expected string.{0,40}content|untagged enum \w*content|\burl does not appear to be valid|图片|图像/i,
+    says: /image|vision|multimodal|picture|\bmedia(?:_|\b)|(?:\b|_)file|pdf|document(?!ation)|mime ?type|content.{0,40}(?:\bstr\b|string|text)|expected string.{0,40}content|untagged enum \w*content|\burl does not appear to be valid/i,
   },
   { change: 'system', says: /\b(?:system|developer)\b|roles? must alternate|\bmessages\W{1,2}0\W{1,2}role\b/i },
   {
@@ -326,9 +326,10 @@ const TOOLS_HERE = new RegExp(
   'i',
 )
 
-const TOOL = '[\'"`]?(?:tools?|functions?)(?:[ _-](?:use|usage|calls?|calling))?[\'"`]?'
+const TOOL_USE = '(?:tools?|functions?)(?:[ _-](?:use|usage|calls?|calling))?'
+const TOOL = `['"\`]?${TOOL_USE}(?: or ${TOOL_USE})?['"\`]?`
 const START = '(?:^|[:,"-] ?|\\. )'
-const END = `(?=$|[.,;:!()"']| (?:for|with|by|in|on) ${OF_MODEL})`
+const END = `(?=$|[.,;:!()"']| (?:for|with|by|in|on) ${OF_MODEL}| but )`
 
 /** Wordings for tools that the model never supports: other sentences may be about one tool, or a part of it. */
 const NO_TOOLS = new RegExp(

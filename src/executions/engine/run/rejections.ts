@@ -3,6 +3,7 @@ import { answerLimitIn } from '../models/context-length.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
 import { CONTENT_PARTS } from '../models/reasoning-fields.ts'
 import { plainSchema } from '../models/tool-schemas.ts'
+import { inEnglish } from '../models/translations.ts'
 import type { Change } from './change.ts'
 import { isBlocked } from './history.ts'
 import {
@@ -21,7 +22,8 @@ import { digestsIn, filesIn, hasFiles, hasParts } from './request-changes.ts'
 /**
  * Returns the changes that may help after a rejection, the likeliest first. Considers only parts that the request has.
  */
-export function changesFor(failure: ModelFailure, request: RequestFacts): Change[] {
+export function changesFor(given: ModelFailure, request: RequestFacts): Change[] {
+  const failure = { ...given, detail: inEnglish(given.detail) }
   const { kind, field, detail } = failure
   const ofSize = changesOfSize(failure, request)
   if (ofSize) return ofSize
