@@ -81,7 +81,7 @@ const ON_POSTGRESQL = [
         'test/rest/counts.test.ts',
         'test/webhooks/{deliveries,kill}.test.ts',
         'test/engine/{approvals,history,pause,summaries}.test.ts',
-        'test/missions/kill.test.ts',
+        'test/missions/{endings,kill}.test.ts',
         'test/mcps/{oauth,oauth-servers,oauth-tokens}.test.ts',
         'test/protocols/{openai,openai-tools}.test.ts',
       ]

@@ -39,6 +39,7 @@ import { createOperatorServers } from './mcps/operator.ts'
 import { installationId } from './media/installation.ts'
 import { removeLeftovers } from './media/leftovers.ts'
 import { noStorage, openStorage } from './media/storage.ts'
+import { createFinisher, type Finisher } from './missions/endings.ts'
 import { createScheduler, type Scheduler } from './missions/scheduler.ts'
 import { openPause } from './pause.ts'
 import { createReadProviders } from './providers/records.ts'
@@ -99,6 +100,8 @@ export async function startService(
   let scheduler: Scheduler | null = null
   let deliverer: Deliverer | null = null
   cleanup.defer(() => deliverer?.stop())
+  let finisher: Finisher | null = null
+  cleanup.defer(() => finisher?.stop())
   // From here on new runs are rejected, including those of missions; the next server starts them.
   cleanup.defer(async () => {
     const patience = AbortSignal.timeout(settings.DRAIN_TIMEOUT)
@@ -121,6 +124,7 @@ export async function startService(
   isStarted = true
   if (settings.ROLE !== 'api') {
     scheduler = createScheduler(deps)
+    finisher = createFinisher(deps)
     deliverer = createDeliverer(deps, pushBody)
     // A failure is reported to its user later.
     const preload = () => Promise.all([deps.models.preload(), deps.engine.preload(), loadTools()]).catch(() => {})

@@ -2,7 +2,9 @@ import { verifyEmail } from '../auth/identity.ts'
 import { createLink, LINK_LIFETIME } from '../auth/links.ts'
 import { deriveKey, openMasterKey } from '../crypto/secrets.ts'
 import type { Tx } from '../db/client.ts'
+import { systemClock } from '../lib/clock.ts'
 import { day, table } from '../lib/table.ts'
+import { finishEndings } from '../missions/endings.ts'
 import { addMember, removeMember } from '../organizations/service.ts'
 import { publicAddress } from '../settings.ts'
 import type { Admin, Answer, Options } from './command.ts'
@@ -43,16 +45,19 @@ const UNVERIFIED =
 export async function removeUser(admin: Admin, [given = '']: string[], options: Options): Promise<Answer> {
   const { database, settings, now } = admin
   const revocation = await openRevocation(admin)
-  const { grants, text, ...json } = await database.client.$transaction(async (tx) => {
+  const { grants, user, organization, runs, ...ended } = await database.client.$transaction(async (tx) => {
     const organization = await findOrganization(tx, options.org ?? '', now)
     const user = await findUser(tx, given)
     const grants = await revocation.read(tx, { organizationId: organization.id, userId: user.id })
     const ended = await removeMember(tx, settings, organization.id, user.id, now)
     if (!ended) throw notMember(user.email, organization.slug)
-    const consequences = `Runs to be cancelled: ${ended.runs}, tasks without an assignee now: ${ended.tasks}.`
-    const text = `${user.email} is no member of ${organization.slug} any more. ${consequences}`
-    return { grants, text, user, organization, removed: true, ...ended }
+    return { grants, user, organization, ...ended }
   })
+  const rest = { organizationId: organization.id, kind: 'member' as const, target: user.id }
+  const tasks = ended.tasks + (await finishEndings({ db: database.client, settings, clock: systemClock }, rest))
+  const consequences = `Runs to be cancelled: ${runs}, tasks without an assignee now: ${tasks}.`
+  const text = `${user.email} is no member of ${organization.slug} any more. ${consequences}`
+  const json = { user, organization, removed: true, runs, tasks }
   const revoked = await revocation.revoke(grants)
   const connections = { deleted: grants.length, revoked }
   const note = grants.length ? ` Tokens of MCP servers: ${grants.length} deleted, ${revoked} revoked there.` : ''

@@ -2,14 +2,14 @@ import { isDeepStrictEqual } from 'node:util'
 import type { z } from 'zod'
 import { type Actor, type Authorized, isAdmin, permit } from '../auth/actor.ts'
 import { audit, auditEach } from '../auth/audit.ts'
-import { lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
+import { lockRows, type Prisma, rowLock, type Tx } from '../db/client.ts'
 import { createEach } from '../db/each-row.ts'
-import { lockMissionCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { conflict, hasChanged, notFound } from '../errors.ts'
 import { isUniqueViolation } from '../lib/database-errors.ts'
 import { newId, newSortableId } from '../lib/id.ts'
 import { searchedIn } from '../lib/search.ts'
+import { end } from '../missions/endings.ts'
 import { permissionWarnings } from '../skills/schema.ts'
 import { findVersions as findSkillVersions } from '../skills/versions.ts'
 import { findCached } from './agent-cache.ts'
@@ -173,15 +173,6 @@ export async function remove(actor: Actor, deps: Deps, id: string, version?: num
   return { message: 'Agent deleted successfully' }
 }
 
-/** Pauses the missions of an archived agent at once instead of when they are due. Active runs continue. */
-async function pauseMissions(tx: Tx, { settings }: Deps, { organizationId, id, updatedAt }: AgentRow): Promise<void> {
-  await lockMissionCounts(tx, settings, Prisma.sql`"agentId" = ${id}`)
-  await tx.mission.updateMany({
-    where: { agentOrganizationId: organizationId, agentId: id, status: { in: ['pending', 'running'] } },
-    data: { status: 'paused', pauseReason: 'The agent was archived', nextRunAt: null, updatedAt },
-  })
-}
-
 /**
  * Reads, decides and writes. Each of several concurrent changes decides on the result of the one before it. Throws 412
  * for an agent of another version than the given one.
@@ -209,7 +200,11 @@ async function change(
     const news = { ...data, ...(slug && { slug }), version: row.version + 1, updatedAt: deps.clock.now() }
     const changed = await tx.agent.update({ where: { id }, data: news })
     await recordChange(tx, actor, action, changed)
-    if (changed.archivedAt) await pauseMissions(tx, deps, changed)
+    if (changed.archivedAt) {
+      const { organizationId, updatedAt: now } = changed
+      // Pauses its missions at once instead of when they are due. Active runs continue.
+      await end(tx, { settings: deps.settings, by: actor, now }, { organizationId, kind: 'agent', target: id })
+    }
   }
   await deps.db.$transaction(writeChange).catch(refuseSlug)
 }

@@ -3,9 +3,8 @@ import type { z } from 'zod'
 import { type Actor, holdAccess } from '../auth/actor.ts'
 import { audit, auditEach, operator } from '../auth/audit.ts'
 import { covers, type Scope } from '../auth/scopes.ts'
-import { lockRows, Prisma, rowLock, type Tx } from '../db/client.ts'
+import { lockRows, type Prisma, rowLock, type Tx } from '../db/client.ts'
 import { MAX_IN } from '../db/fast-path/index.ts'
-import { lockMissionCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { forbidden, notFound } from '../errors.ts'
 import { LIVE, markRuns } from '../executions/engine/queue/cancel-marks.ts'
@@ -14,6 +13,7 @@ import { chunk } from '../lib/chunk.ts'
 import { newId } from '../lib/id.ts'
 import { MAX_ROWS, pageQuery, toPage } from '../lib/page.ts'
 import { newToken, tokenDigest, tokenPreview } from '../lib/token.ts'
+import { endKeys } from '../missions/endings.ts'
 import type { Settings } from '../settings.ts'
 import { disable } from '../webhooks/fan-out.ts'
 import type { CreateKey, Derived, Key, ListKeys, RevokeKey } from './schema.ts'
@@ -95,21 +95,21 @@ export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: 
     if (!(await tx.token.findFirst({ where: { id, ...reachable(actor) }, select: { id: true } }))) throw notFound('Key')
     // Lock order: keys, runs, mission counts, missions.
     const keys = await keysMadeWith(tx, deps.settings, { organizationId, id })
-    const made = [...chunk([id, ...keys.all], MAX_IN)].map((ids) => ({ organizationId, tokenId: { in: ids } }))
+    const all = [id, ...keys.all]
+    const made = [...chunk(all, MAX_IN)].map((ids) => ({ organizationId, tokenId: { in: ids } }))
     const select = { id: true }
     const runs = await eachOf(made, (theirs) =>
       cascade
         ? markRuns(tx, theirs, actor, now)
         : tx.execution.findMany({ where: { ...theirs, ...LIVE }, select, take: MAX_ROWS }),
     )
-    const missions = await eachOf(made, (theirs) => {
-      const where = { ...theirs, archivedAt: null, status: { not: 'completed' as const } }
-      return cascade ? pauseMissions(tx, deps, where, now) : tx.mission.findMany({ where, select, take: MAX_ROWS })
-    })
-    if (cascade) {
-      await auditEach(tx, actor, 'mission.pause', missions, now)
-      await closeDoors(tx, actor, [id, ...keys.all], now)
-    }
+    const missions = cascade
+      ? await endKeys(tx, { settings: deps.settings, by: actor, now }, organizationId, all)
+      : await eachOf(made, (theirs) => {
+          const where = { ...theirs, archivedAt: null, status: { not: 'completed' as const } }
+          return tx.mission.findMany({ where, select, take: MAX_ROWS })
+        })
+    if (cascade) await closeDoors(tx, actor, all, now)
     const { count } = await tx.token.updateMany({ where: { id, ...reachable(actor) }, data: { revokedAt: now } })
     if (!count) throw notFound('Key')
     const revoked = [id, ...(cascade ? keys.valid : [])]
@@ -134,21 +134,6 @@ async function eachOf<Part>(
   const ids: string[] = []
   for (const part of parts) for (const { id } of await find(part)) ids.push(id)
   return ids
-}
-
-/** Pauses missions of an organization that were written with revoked keys, and returns them. */
-async function pauseMissions(
-  tx: Tx,
-  { settings }: Deps,
-  where: Prisma.MissionWhereInput & { organizationId: string },
-  now: Date,
-): Promise<{ id: string }[]> {
-  const one = await tx.mission.findFirst({ where, select: { id: true } })
-  if (!one) return []
-  await lockMissionCounts(tx, settings, Prisma.sql`"id" = ${one.id}`)
-  const pauseReason = 'The key it was written with was revoked'
-  const data = { status: 'paused' as const, pauseReason, nextRunAt: null, updatedAt: now }
-  return tx.mission.updateManyAndReturn({ where, data, select: { id: true } })
 }
 
 /** Limits each list to the size of a page. */

@@ -8,6 +8,7 @@ import type { ExecutionRow } from '../executions/engine/events/events.ts'
 import type { KeyClaim } from '../idempotency.ts'
 import { outputOf } from '../lib/output.ts'
 import { reachable as reachableSpace } from '../spaces/visibility.ts'
+import { REASONS } from './endings.ts'
 import { countDue, hasAllRuns, lastDue, nextFire, pauseOf } from './schedule.ts'
 
 type MissionRow = Prisma.MissionGetPayload<object>
@@ -150,7 +151,10 @@ export async function fire(deps: Deps, mission: MissionRow, now: Date): Promise<
   const next = nextFire(mission, at)
   if (mission.catchUp === 'skip' && isMissed) return skip(deps, mission, at, MISSED_REASON, now)
   const actor = await actorOf(deps.db, mission)
-  if (!actor) return pauseFor(deps, mission, 'The owner is no longer a member', now)
+  if (!actor) return pauseFor(deps, mission, REASONS.member, now)
+  const { tokenId } = mission
+  if (tokenId && (await deps.db.token.count({ where: { id: tokenId, cascade: true } })))
+    return pauseFor(deps, mission, REASONS.key, now)
   const skipped = countDue(mission, due, at) - 1
   try {
     if (!(await beginRun(deps, mission, { actor, fire: { at, next, skipped }, key: null }))) return

@@ -6,6 +6,7 @@ import { conflict } from '../errors.ts'
 import { LIVE } from '../executions/engine/queue/cancel-marks.ts'
 import { newId } from '../lib/id.ts'
 import { searchedIn } from '../lib/search.ts'
+import { end } from '../missions/endings.ts'
 import type { Settings } from '../settings.ts'
 
 /** Filters the caller's organization. */
@@ -94,7 +95,8 @@ export async function leaveSlug(tx: Tx, organizationId: string, from: string, to
 
 /**
  * Adds a member with a role, and creates the user if the e-mail is unknown. The first member owns the default space. A
- * former member needs new tokens. Throws 409 if the last owner would lose the role.
+ * former member needs new tokens. Throws 409 if the last owner would lose the role, and while missions or tasks of an
+ * earlier membership remain to be changed.
  */
 export async function addMember(
   tx: Tx,
@@ -114,6 +116,8 @@ export async function addMember(
   if (role !== 'owner') await keepAnOwner(tx, membership)
   const { count } = await tx.membership.updateMany({ where: membership, data: { role } })
   if (!count) {
+    if (await tx.ending.count({ where: { organizationId, kind: 'member', target: user.id } }))
+      throw conflict(STILL_ENDING, LATER)
     // A new membership does not revive the tokens of an ended one.
     await tx.token.updateMany({ where: { ...membership, revokedAt: null }, data: { revokedAt: at } })
     await tx.membership.create({ data: { ...membership, role, createdAt: at }, select: { userId: true } })
@@ -163,17 +167,14 @@ export async function removeMember(
     where: live,
     data: { wantsCancel: true, updatedAt: at },
   })
-  const tasks = await tx.task.updateMany({
-    where: { organizationId, assignedTo: userId, status: { in: ['pending', 'in_progress'] } },
-    data: { assignedTo: null, updatedAt: at },
-  })
-  await tx.mission.updateMany({
-    where: { ...membership, status: { not: 'completed' } },
-    data: { status: 'paused', pauseReason: 'The owner is no longer a member', nextRunAt: null, updatedAt: at },
-  })
+  const ending = { organizationId, kind: 'member' as const, target: userId }
+  const { tasks } = await end(tx, { settings, by, now: at }, ending)
   await audit(tx, by, 'member.remove', userId, at)
-  return { runs: runs.count, tasks: tasks.count }
+  return { runs: runs.count, tasks }
 }
+
+const STILL_ENDING = 'The earlier membership of this user is still ending'
+const LATER = { detail: 'Its missions are being paused and its tasks unassigned. Repeat this in a minute.' }
 
 /** Throws 409 if the member is the only owner. The organization's row lock serializes concurrent removals. */
 export async function keepAnOwner(tx: Tx, { organizationId, userId }: { organizationId: string; userId: string }) {
