@@ -44,10 +44,12 @@ describe('function tools of the client', () => {
     ]
     const second = await complete(results)
     expect(text(second)).toBe('It is sunny.')
-    expect(second.id).toBe(first.id)
+    // LangGraph for JavaScript takes a message with the id of an earlier one for a new version of that.
+    expect(second.id).toContain(`${first.id}_`)
     expect(model.requests.at(-1)?.body.messages.at(-1)).toMatchObject({ role: 'tool', content: 'Sunny, 21 degrees' })
     const count = model.requests.length
-    expect(text(await complete(results))).toBe('It is sunny.')
+    const repeated = await complete(results)
+    expect([repeated.id, text(repeated)]).toEqual([second.id, 'It is sunny.'])
     expect(model.requests.length).toBe(count)
   })
 
@@ -77,7 +79,7 @@ describe('function tools of the client', () => {
     messages.push({ role: 'tool', tool_call_id: made[1]!.id, content: 'second' })
     messages.push({ role: 'tool', tool_call_id: formerId(0), content: 'first' })
     const second = await clientOf().chat.completions.create({ model: agent, tools, messages })
-    expect(second.id).toBe(first.id)
+    expect(second.id).toContain(`${first.id}_`)
     const results = model.requests.at(-1)!.body.messages.slice(-2)
     expect(results.map(({ content }) => content)).toEqual(['first', 'second'])
   })
@@ -379,7 +381,7 @@ describe('function tools of the client', () => {
       const follow = '[Results of tools that were called for this message follow]'
       expect(asked()?.slice(1)).toEqual([`user: Weather?\n\n${follow}\n\n${results}`])
     }
-    expect((await give(ids)).id).toBe(first.id)
+    expect((await give(ids)).id).toContain(`${first.id}_`)
   })
 
   it.each(['chat', 'responses'])('may be those of another model, which the agent then reads (%s)', async (api) => {

@@ -18,7 +18,7 @@ import { readCallId } from '../shared/run-parts.ts'
 import type { RunRequest } from '../shared/runs.ts'
 import { type ClientConversation, createTurns, readArguments } from '../shared/turns.ts'
 import { answerWhole } from '../shared/unanswered.ts'
-import { type Head, type Run, toChunks, toCompletion, waitForCalls } from './completion.ts'
+import { type Head, type Run, toChunks, toCompletion, toCompletionId, waitForCalls } from './completion.ts'
 import { Content, contentOf, textOf } from './content.ts'
 import type { OpenAIRequest } from './door.ts'
 import { toOpenAIError } from './errors.ts'
@@ -94,7 +94,7 @@ export async function complete({ context, actor, req, res }: OpenAIRequest): Pro
   const run: Run & Begun = found ?? (await continueOrStart(context, actor, request))
   nameRun(res, run.row, idempotency)
   const head: Head = {
-    id: `chatcmpl-${run.row.id}`,
+    id: toCompletionId(run),
     created: Math.floor(run.row.createdAt.getTime() / 1000),
     model: body.model,
     isLegacy,

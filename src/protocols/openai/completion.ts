@@ -27,6 +27,15 @@ export type Head = { id: string; created: number; model: string; isLegacy: boole
 /** A run from an event on. `next`: the answer is this call alone. */
 export type Run = RunFrom & { next?: ClientCall }
 
+/**
+ * Returns the id of a completion. Results of the client's functions continue the run in a completion of its own, because
+ * LangGraph for JavaScript replaces an earlier message with the same id.
+ */
+export const toCompletionId = ({ row, after, next }: Run): string => {
+  const part = next?.id ?? (after || null)
+  return `chatcmpl-${row.id}${part === null ? '' : `_${part}`}`
+}
+
 const FINISH: Readonly<Record<string, string>> = {
   max_tokens: 'length',
   max_turns: 'length',
