@@ -604,6 +604,38 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('save the steps, the form of the results and the missed runs of a mission', async () => {
+    const { agents } = (await request(server, 'GET', '/api/v1/agents')).body
+    const schedule = { type: 'cron', value: '0 8 * * *' }
+    const body = { title: 'Exact', goal: 'Count', agentId: agents[0].id, schedule }
+    const { id } = (await request(server, 'POST', '/api/v1/missions', { body })).body
+    const { page } = await visit(browser, owner, `/app/missions/${id}`)
+    const edit = async () => {
+      await page.getByRole('button', { name: 'More actions' }).click()
+      await page.getByRole('menuitem', { name: 'Edit the mission' }).click()
+      await page.getByText('Steps and results').click()
+    }
+    const save = async () => {
+      await page.getByRole('button', { name: 'Save', exact: true }).click()
+      await page.getByRole('dialog').waitFor({ state: 'detached' })
+      return (await request(server, 'GET', `/api/v1/missions/${id}`)).body.mission
+    }
+    await edit()
+    await page.getByLabel('After an outage').selectOption('Leave the missed runs out')
+    await page.getByLabel('Maximum number of model steps').fill('7')
+    await page.getByLabel('JSON Schema of the answers').fill('{"type": ')
+    await page.getByText('This is not JSON').waitFor()
+    expect(await page.getByRole('button', { name: 'Save', exact: true }).isDisabled()).toBe(true)
+    await page.getByLabel('JSON Schema of the answers').fill('{"type": "object"}')
+    const output = { schema: { type: 'object' } }
+    expect(await save()).toMatchObject({ maxTurns: 7, output, schedule: { ...schedule, catchUp: 'skip' } })
+    await edit()
+    await page.getByLabel('Maximum number of model steps').fill('')
+    await page.getByLabel('JSON Schema of the answers').fill('')
+    expect(await save()).toMatchObject({ maxTurns: null, output: null, schedule: { catchUp: 'skip' } })
+    await leave(page)
+  })
+
   it('offer to try again what a lost connection did not load, or a proxy refused', async () => {
     const { page, context } = await visit(browser, owner, '/app')
     await composer(page).waitFor()

@@ -58,7 +58,7 @@ export const agents = {
   fallbackHelp: 'Asked in this order when the model is not available. Separated by commas.',
   allowedTools: 'Only these tools',
   allowedHelp:
-    'One a line. Empty: all tools of its MCP servers, skills and subagents. An agent has a built-in tool if this list names it, or if a skill brings it.',
+    'Names of tools, one a line, such as read_file. If the list is empty, the agent has every tool of its MCP servers, skills and subagents, and no built-in tool. If not, it has the listed tools alone, and those that its skills bring.',
   disallowedTools: 'Never these tools',
   disallowedHelp: 'One a line.',
   permissionsHelp:

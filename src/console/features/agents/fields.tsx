@@ -9,7 +9,8 @@ import { texts } from '../../texts.ts'
 import { SkillUpdates } from '../skills/skill-updates.tsx'
 import { AgentTicks } from './agent-picker.tsx'
 import { McpTicks, SkillTicks } from './attached-ticks.tsx'
-import { type Draft, problemOfSchema } from './form.ts'
+import type { Draft } from './form.ts'
+import { OutputFields } from './output.tsx'
 
 type Props = {
   draft: Draft
@@ -61,24 +62,7 @@ export function Fields({ draft, onChange, agentId, disabled }: Props) {
         <ModelFields draft={draft} set={set} text={text} />
       </Part>
       <Part title={t.sections.output} open={draft.outputSchema !== ''}>
-        <TextArea
-          label={t.outputSchema}
-          isCode
-          help={t.outputHelp}
-          error={problemOfSchema(draft)}
-          placeholder={SCHEMA_EXAMPLE}
-          className="min-h-40 font-mono text-xs"
-          {...text('outputSchema')}
-          field="output.schema"
-        />
-        <TextField
-          label={t.outputName}
-          isCode
-          help={t.outputNameHelp}
-          maxLength={64}
-          {...text('outputName')}
-          field="output.name"
-        />
+        <OutputFields help={t.outputHelp} draft={draft} onChange={set} />
       </Part>
       <Part title={t.sections.tools} open={draft.permissions.some(isUnknown)}>
         <ToolModes
@@ -113,12 +97,6 @@ export function Fields({ draft, onChange, agentId, disabled }: Props) {
     </fieldset>
   )
 }
-
-const SCHEMA_EXAMPLE = `{
-  "type": "object",
-  "properties": { "answer": { "type": "string" } },
-  "required": ["answer"]
-}`
 
 /** A section that is open at first if `open` says so. Later changes of `open` do not close it under the person. */
 function Part({ title, open, children }: { title: string; open?: boolean; children: React.ReactNode }) {

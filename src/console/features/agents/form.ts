@@ -3,11 +3,12 @@ import type { Input, Output } from '../../api.ts'
 import { toFraction, toNumber } from '../../lib/number.ts'
 import { agents as t } from '../../texts/agents.ts'
 import { texts } from '../../texts.ts'
+import { type OutputDraft, toOutput, toOutputDraft } from './output.tsx'
 
 export type Agent = Output<'agents.get'>['agent']
 
 /** The state of the editor: texts as typed. */
-export type Draft = {
+export type Draft = OutputDraft & {
   name: string
   role: string
   description: string
@@ -22,9 +23,6 @@ export type Draft = {
   maxTurns: string
   contextWindow: string
   history: Agent['history']
-  /** The schema of the answers as JSON, empty for plain text, and the name of the answer. */
-  outputSchema: string
-  outputName: string
   initialGreeting: string
   tags: string
   skillIds: string[]
@@ -115,8 +113,7 @@ export function toDraft(agent: Agent): Draft {
     maxTurns: asText(agent.maxTurns),
     contextWindow: asText(agent.contextWindow),
     history: agent.history,
-    outputSchema: agent.output ? JSON.stringify(agent.output.schema, null, 2) : '',
-    outputName: agent.output?.name ?? '',
+    ...toOutputDraft(agent.output),
     initialGreeting: agent.initialGreeting ?? '',
     tags: agent.tags.join(', '),
     skillIds: agent.skillIds,
@@ -131,24 +128,6 @@ export function toDraft(agent: Agent): Draft {
 }
 
 const list = (text: string, by: RegExp) => [...new Set(text.split(by).map((each) => each.trim()))].filter(Boolean)
-
-/** Returns why the text of a schema cannot be sent, or null. The service checks the schema itself. */
-export function problemOfSchema({ outputSchema }: Pick<Draft, 'outputSchema'>): string | null {
-  if (!outputSchema.trim()) return null
-  try {
-    const schema: unknown = JSON.parse(outputSchema)
-    return typeof schema === 'object' && schema && !Array.isArray(schema) ? null : t.noObject
-  } catch (error) {
-    return t.noJson(error instanceof Error ? error.message : String(error))
-  }
-}
-
-function toOutput({ outputSchema, outputName }: Draft): Written['output'] {
-  if (!outputSchema.trim()) return null
-  // A text with a problem is only compared, and never sent.
-  const schema = problemOfSchema({ outputSchema }) ? { text: outputSchema } : JSON.parse(outputSchema)
-  return { schema, ...(outputName.trim() && { name: outputName.trim() }) }
-}
 
 /** Converts a draft to a request. The service validates it. */
 type Written = Omit<

@@ -3,11 +3,15 @@ import { Dialog } from '../../components/dialog.tsx'
 import { useEdits } from '../../components/edits.ts'
 import { Field, TextArea, TextField, VisibilitySelect } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
+import { changedFields } from '../../lib/changes.ts'
+import { toNumber } from '../../lib/number.ts'
 import { readNow, useAction } from '../../queries.ts'
+import { agents as agentTexts } from '../../texts/agents.ts'
 import { missions as t } from '../../texts/missions.ts'
 import { texts } from '../../texts.ts'
 import { AgentPicker } from '../agents/agent-picker.tsx'
 import { useFoundAgents } from '../agents/names.ts'
+import { OutputFields, problemOfSchema, toOutput, toOutputDraft } from '../agents/output.tsx'
 import { SpacePicker } from '../spaces/space-picker.tsx'
 import { type Mission, newSchedule, ScheduleFields, toSchedule, toScheduleDraft } from './schedule.tsx'
 
@@ -18,6 +22,9 @@ const LABELS = {
   spaceId: t.space,
   visibility: texts.visibility,
   schedule: t.schedule,
+  maxTurns: agentTexts.maxTurns,
+  outputSchema: agentTexts.outputSchema,
+  outputName: agentTexts.outputName,
 }
 
 const toFields = (mission: Mission | null) => ({
@@ -27,31 +34,36 @@ const toFields = (mission: Mission | null) => ({
   spaceId: mission?.spaceId ?? '',
   visibility: mission?.visibility ?? ('organization' as Mission['visibility']),
   schedule: mission ? toScheduleDraft(mission.schedule) : newSchedule(),
+  maxTurns: mission?.maxTurns ? String(mission.maxTurns) : '',
+  ...toOutputDraft(mission?.output ?? null),
+})
+
+/** Converts a draft to a request. The service validates it. */
+const toInput = ({ outputSchema, outputName, ...draft }: ReturnType<typeof toFields>) => ({
+  ...draft,
+  spaceId: draft.spaceId || null,
+  schedule: toSchedule(draft.schedule),
+  maxTurns: toNumber(draft.maxTurns) ?? null,
+  output: toOutput({ outputSchema, outputName }),
 })
 
 /** Creates or changes a mission. */
 export function MissionForm({ mission, onClose }: { mission: Mission | null; onClose: (id: string | null) => void }) {
   const { agents, isPending } = useFoundAgents()
+  const saved = toFields(mission)
   const read = mission && (async () => toFields((await readNow('missions.get', { id: mission.id })).mission))
-  const { draft, edits, set, check } = useEdits(toFields(mission), LABELS, read)
+  const { draft, set, check } = useEdits(saved, LABELS, read)
   const save = useAction(
     async () => {
-      const schedule = toSchedule(draft.schedule)
-      const spaceId = draft.spaceId || null
-      if (!mission) return (await callMutation('missions.create', { ...draft, spaceId, schedule })).id
+      if (!mission) return (await callMutation('missions.create', toInput(draft))).id
       await check()
-      const { schedule: edited, ...rest } = edits
-      await callMutation('missions.update', {
-        id: mission.id,
-        ...rest,
-        ...(rest.spaceId !== undefined && { spaceId }),
-        ...(edited && { schedule }),
-      })
+      await callMutation('missions.update', { id: mission.id, ...changedFields(toInput(saved), toInput(draft)) })
       return null
     },
     { changes: ['missions.'], done: texts.saved, onDone: onClose, quiet: true },
   )
-  const isReady = draft.title.trim() !== '' && draft.goal.trim() !== '' && draft.agentId !== ''
+  const isReady =
+    draft.title.trim() !== '' && draft.goal.trim() !== '' && draft.agentId !== '' && !problemOfSchema(draft)
   return (
     <Dialog open onClose={() => onClose(null)} title={mission ? t.edit : t.new} as="wide">
       <Form save={save} isReady={isReady} label={mission ? texts.save : texts.create} onCancel={() => onClose(null)}>
@@ -98,6 +110,21 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
           <VisibilitySelect value={draft.visibility} onChange={(visibility) => set({ visibility })} />
         </div>
         <ScheduleFields draft={draft.schedule} onChange={(schedule) => set({ schedule })} />
+        <details className="rounded-lg border border-line">
+          <summary className="px-3 py-2 font-medium">{t.limits}</summary>
+          <div className="px-3">
+            <TextField
+              label={agentTexts.maxTurns}
+              field="maxTurns"
+              help={t.maxTurnsHelp}
+              inputMode="numeric"
+              placeholder={agentTexts.defaultTurns}
+              value={draft.maxTurns}
+              onChange={({ target }) => set({ maxTurns: target.value })}
+            />
+            <OutputFields help={t.outputHelp} draft={draft} onChange={set} />
+          </div>
+        </details>
       </Form>
     </Dialog>
   )

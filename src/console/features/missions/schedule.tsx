@@ -16,6 +16,7 @@ export type ScheduleDraft = {
   value: string
   timezone: string
   overlap: Schedule['overlap']
+  catchUp: Schedule['catchUp']
   maxRuns: string
 }
 
@@ -25,23 +26,26 @@ export const newSchedule = (): ScheduleDraft => ({
   type: 'none',
   value: '',
   overlap: 'skip',
+  catchUp: 'last',
   maxRuns: '',
   timezone: ownTimeZone(),
 })
 
-export const toScheduleDraft = ({ type, value, timezone, overlap, maxRuns }: Schedule): ScheduleDraft => ({
+export const toScheduleDraft = ({ type, value, timezone, overlap, catchUp, maxRuns }: Schedule): ScheduleDraft => ({
   type,
   value: value ?? '',
   timezone,
   overlap,
+  catchUp,
   maxRuns: maxRuns === null ? '' : String(maxRuns),
 })
 
 /** Converts it to a request. */
-export const toSchedule = ({ type, value, timezone, overlap, maxRuns }: ScheduleDraft) => ({
+export const toSchedule = ({ type, value, timezone, overlap, catchUp, maxRuns }: ScheduleDraft) => ({
   type,
   timezone,
   overlap,
+  catchUp,
   value: type === 'none' ? null : value,
   maxRuns: toNumber(maxRuns) ?? null,
 })
@@ -143,6 +147,14 @@ export function ScheduleFields({
             value={draft.overlap}
             onChange={({ target }) => set({ overlap: target.value as ScheduleDraft['overlap'] })}
           />
+          {draft.type === 'cron' && (
+            <Select
+              label={t.catchUp}
+              options={Object.entries(t.catchUps).map(([value, label]) => ({ value, label }))}
+              value={draft.catchUp}
+              onChange={({ target }) => set({ catchUp: target.value as ScheduleDraft['catchUp'] })}
+            />
+          )}
           <TextField
             label={t.maxRuns}
             field="schedule.maxRuns"
