@@ -56,9 +56,31 @@ const headers = (): Record<string, string> => {
 
 const url = `${BASE}/trpc`
 
+/** Time after which a request without an answer has failed (ms). The server itself may wait 60 s for an MCP server. */
+const PATIENCE = 90_000
+
+/**
+ * Sends a request. Throws if no answer begins in time: a connection that a network has cut silently would hang for
+ * ever. A change may have been made nevertheless.
+ */
+const fetchInTime: typeof fetch = async (input, init) => {
+  const late = new AbortController()
+  const timer = setTimeout(() => late.abort(), PATIENCE)
+  const signal = init?.signal ? AbortSignal.any([init.signal, late.signal]) : late.signal
+  try {
+    return await fetch(input, { ...init, signal })
+  } catch (error) {
+    if (!late.signal.aborted) throw error
+    const isRead = (init?.method ?? 'GET') === 'GET'
+    throw new RestError({ ...UNREACHABLE, message: texts.late.title, detail: texts.late[isRead ? 'read' : 'change'] })
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
 /** Sends a request of tRPC, whose client says nothing about an answer that is not JSON, such as the page of a proxy. */
 const fetchJson: typeof fetch = async (input, init) => {
-  const response = await fetch(input, init)
+  const response = await fetchInTime(input, init)
   if (response.headers.get('Content-Type')?.includes('json')) return response
   throw new RestError(failureOfProxy(response.status))
 }
@@ -165,7 +187,9 @@ export async function rest<Answer>(
   sent = headers(),
 ): Promise<Answer> {
   const isForm = body instanceof FormData
-  const response = await fetch(BASE + path, {
+  // An upload takes as long as the network of the person.
+  const send = isForm ? fetch : fetchInTime
+  const response = await send(BASE + path, {
     method,
     headers: { ...sent, ...(body && !isForm && { 'Content-Type': 'application/json' }) },
     ...(body && { body: isForm ? body : JSON.stringify(body) }),

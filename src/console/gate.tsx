@@ -22,7 +22,11 @@ function useOtherTabs(userId: string | undefined, reread: () => void): void {
  * membership of the organization has ended, or if another person has signed in.
  */
 export function Gate({ children }: { children: ReactNode }) {
-  const { data, error, refetch } = useQuery(sessionQuery)
+  const { data, error, refetch } = useQuery({
+    ...sessionQuery,
+    // No page is there yet that notices when the server is back.
+    refetchInterval: ({ state: { data, status } }) => !data && status === 'error' && 5_000,
+  })
   const isRefused = !!error && toFailure(error).status === 401
   useEffect(() => {
     if (isRefused) signIn()

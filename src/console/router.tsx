@@ -1,4 +1,4 @@
-import { onlineManager } from '@tanstack/react-query'
+import { useQuery } from '@tanstack/react-query'
 import {
   createRootRoute,
   createRoute,
@@ -9,14 +9,14 @@ import {
   redirect,
   useRouter,
 } from '@tanstack/react-router'
-import { useEffect } from 'react'
-import { BASE } from './api.ts'
+import { BASE, rest } from './api.ts'
 import { buttonClass } from './components/button.tsx'
 import { Empty, Problem, useTitle } from './components/page.tsx'
 import { forgetReplaced } from './components/scroll-place.ts'
 import { ChatPage } from './features/chat/chat-page.tsx'
 import { NewChat } from './features/chat/new-chat.tsx'
-import { loadPage, PageGone } from './lib/pages.ts'
+import { loadPage, PageGone, PageUnreached } from './lib/pages.ts'
+import { everyMs } from './queries.ts'
 import { Shell } from './shell.tsx'
 import { texts } from './texts.ts'
 
@@ -34,11 +34,21 @@ function Failed({ error }: ErrorComponentProps) {
   const { invalidate } = useRouter()
   useTitle(texts.notLoaded)
   const isGone = error instanceof PageGone
-  // As queries do. A page whose file is gone would lose unsaved input.
-  useEffect(
-    () => (isGone ? undefined : onlineManager.subscribe((isOnline) => void (isOnline && invalidate()))),
-    [isGone, invalidate],
-  )
+  // As queries do, it tries again by itself: now and then, and when a connection is back.
+  useQuery({
+    queryKey: ['page'],
+    queryFn: async () => {
+      await rest('GET', '/api/health')
+      await invalidate()
+      return null
+    },
+    enabled: error instanceof PageUnreached,
+    refetchOnReconnect: 'always',
+    refetchOnWindowFocus: 'always',
+    refetchOnMount: false,
+    retry: false,
+    ...everyMs(5_000),
+  })
   return (
     <div className="mx-auto max-w-2xl p-6">
       <h1 className="sr-only">{texts.notLoaded}</h1>

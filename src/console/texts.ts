@@ -32,6 +32,11 @@ export const texts = {
   copied: 'Copied',
   notCopied: 'The browser did not allow the copy. Select the text and copy it by hand.',
   noConnection: 'The server cannot be reached',
+  late: {
+    title: 'The server has not answered',
+    read: 'Check your connection, then try again.',
+    change: 'It may have made the change. Check your connection, and look before you repeat it.',
+  },
   updated: 'The server has been updated. Load this page again.',
   proxy: {
     down: (status: number) => `A proxy answered in its place, with status ${status}. Try again in a moment.`,

@@ -636,6 +636,39 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('end a request without an answer, and load a page as soon as the server is back', async () => {
+    const { context } = await visit(browser, owner, '/healthz')
+    // Its clock is never given back.
+    const page = await context.newPage()
+    await page.clock.install()
+    await page.goto('/app/missions')
+    await page.getByRole('button', { name: 'New mission' }).first().click()
+    await page.getByLabel('Title').fill('Silent')
+    await page.getByLabel('Goal').fill('x')
+    await page.getByRole('combobox', { name: 'Agent' }).click()
+    await page.getByRole('option', { name: 'Ada' }).click()
+    const create = '**/trpc/missions.create**'
+    const asked = page.waitForRequest(create)
+    await page.route(create, () => {})
+    await page.getByRole('button', { name: 'Create' }).click()
+    await asked
+    await page.clock.fastForward(90_000)
+    await page.getByText('The server has not answered').waitFor()
+    await page.getByText('look before you repeat it').waitFor()
+    await page.unroute(create)
+    await page.getByRole('button', { name: 'Create' }).click()
+    await page.getByRole('heading', { name: 'Silent' }).waitFor()
+
+    const all = '**/*'
+    await page.route(all, (route) => route.abort())
+    await page.getByRole('link', { name: 'Usage' }).click()
+    await page.getByRole('main').getByRole('button', { name: 'Try again' }).waitFor()
+    await page.unroute(all)
+    await page.clock.fastForward(5_000)
+    await page.getByRole('heading', { name: 'Usage' }).waitFor()
+    await page.close()
+  })
+
   it('offer to try again what a lost connection did not load, or a proxy refused', async () => {
     const { page, context } = await visit(browser, owner, '/app')
     await composer(page).waitFor()

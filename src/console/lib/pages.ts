@@ -5,12 +5,15 @@ import { readStored, store } from './storage.ts'
 
 const KEY = 'muster.reloaded'
 
+/** The file of a page was not loaded, because the server cannot be reached. */
+export class PageUnreached extends TypeError {}
+
 /** The file of a page is gone. Safari loads a file that has failed once only after the page is loaded again. */
 export class PageGone extends Error {}
 
 /**
  * Loads the file of a page. If it is gone after an update of the server, reloads once, unless that would lose input.
- * Without a connection it throws an error of requests, which offers to try again.
+ * Throws {@link PageUnreached} without a connection.
  */
 export async function loadPage<Module>(load: () => Promise<Module>): Promise<Module> {
   try {
@@ -23,7 +26,7 @@ export async function loadPage<Module>(load: () => Promise<Module>): Promise<Mod
       ({ ok }) => ok,
       () => false,
     )
-    if (!isReached) throw new TypeError('A page was not loaded', { cause: error })
+    if (!isReached) throw new PageUnreached('A page was not loaded', { cause: error })
     const isFirst = readStored('sessionStorage', KEY) !== message
     // Without a storage the page would reload for ever.
     if (!hasUnsaved() && isFirst && store('sessionStorage', KEY, message)) location.reload()

@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { ChevronDown, MessagesSquare } from 'lucide-react'
-import { useState } from 'react'
+import { useRef, useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
 import { buttonClass } from '../../components/button.tsx'
@@ -50,13 +50,18 @@ export function NewChat() {
   const models = useQuery(query('models.list', undefined))
   const isOffline = models.data?.defaultModel === 'offline/echo'
 
+  const attempt = useRef({ of: '', key: '' })
   const begin = useAction(
     ({ text, mediaIds }: { text: string; mediaIds: string[] }) => {
-      const input = { message: text, background: true, mediaIds, idempotencyKey: newId(), ...(spaceId && { spaceId }) }
+      const input = { message: text, background: true, mediaIds, ...(spaceId && { spaceId }) }
+      // The same message again, after an answer that was lost, begins no second run.
+      const of = JSON.stringify([agent?.id, input])
+      if (attempt.current.of !== of) attempt.current = { of, key: newId() }
+      const idempotencyKey = attempt.current.key
       // Without any agent the service creates one for the person.
       return agent
-        ? callMutation('agents.execute', { id: agent.id, ...input })
-        : callMutation('executions.create', input)
+        ? callMutation('agents.execute', { id: agent.id, ...input, idempotencyKey })
+        : callMutation('executions.create', { ...input, idempotencyKey })
     },
     {
       changes: ['chats.list', 'agents.list'],
