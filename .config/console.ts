@@ -25,7 +25,17 @@ export default defineConfig({
     cssTarget: ['chrome123', 'firefox128', 'safari17.5'],
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
-    reportCompressedSize: false,
+    // Few files: each takes a turn on one of six connections.
+    rolldownOptions: {
+      output: {
+        codeSplitting: {
+          groups: [
+            { name: 'first', tags: ['$initial'], priority: 1 },
+            { name: 'common', test: /\/console\/(components\/(?!markdown|code)|lib\/)|lucide-react/, minShareCount: 2 },
+          ],
+        },
+      },
+    },
   },
   server: { proxy: { '/api': toServer, '/trpc': toServer, '^/app/(sign-in|welcome|accept|password)': toServer } },
 })

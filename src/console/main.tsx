@@ -13,6 +13,8 @@ const root = document.getElementById('root')
 if (!root) throw new Error('The page has no root')
 refuseStrayFiles()
 keepFocus()
+// The file of the page comes while the session is read.
+void router.preloadRoute({ to: router.latestLocation.pathname })
 createRoot(root).render(
   <StrictMode>
     <QueryClientProvider client={queryClient}>

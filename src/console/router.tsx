@@ -13,7 +13,6 @@ import { BASE, rest } from './api.ts'
 import { buttonClass } from './components/button.tsx'
 import { Empty, Problem, useTitle } from './components/page.tsx'
 import { forgetReplaced } from './components/scroll-place.ts'
-import { ChatPage } from './features/chat/chat-page.tsx'
 import { NewChat } from './features/chat/new-chat.tsx'
 import { loadPage, PageGone, PageUnreached } from './lib/pages.ts'
 import { everyMs } from './queries.ts'
@@ -87,7 +86,12 @@ const routes = [
     validateSearch: only('list', 'search'),
     component: lazyRouteComponent(() => loadPage(() => import('./features/chat/all-chats.tsx')), 'AllChats'),
   }),
-  createRoute({ getParentRoute, path: '/chats/$chatId', validateSearch: only('list', 'search'), component: ChatPage }),
+  createRoute({
+    getParentRoute,
+    path: '/chats/$chatId',
+    validateSearch: only('list', 'search'),
+    component: lazyRouteComponent(() => loadPage(() => import('./features/chat/chat-page.tsx')), 'ChatPage'),
+  }),
   createRoute({
     getParentRoute,
     path: '/agents',

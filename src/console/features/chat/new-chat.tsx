@@ -1,12 +1,11 @@
 import { useQuery } from '@tanstack/react-query'
-import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { Link, useNavigate, useRouter, useSearch } from '@tanstack/react-router'
 import { ChevronDown, MessagesSquare } from 'lucide-react'
-import { useRef, useState } from 'react'
+import { type ComponentType, lazy, Suspense, useRef, useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
 import { buttonClass } from '../../components/button.tsx'
 import { Dialog } from '../../components/dialog.tsx'
-import { Markdown } from '../../components/markdown.tsx'
 import { Menu, MenuItem, MenuLabel } from '../../components/menu.tsx'
 import { Problem, useTitle } from '../../components/page.tsx'
 import { cn } from '../../lib/class-names.ts'
@@ -29,12 +28,31 @@ const LAST = 'muster.agent'
 /** Maximum number of agents in the menu. A search finds the others. */
 const MAX_CHOICE = 20
 
+/** A greeting without its form, until the renderer of Markdown has been loaded, and without a connection. */
+const Plain = ({ text }: { text: string }) => (
+  <p dir="auto" className="whitespace-pre-wrap">
+    {text}
+  </p>
+)
+
+const Markdown = lazy<ComponentType<{ text: string }>>(async () => {
+  const loaded = await import('../../components/markdown.tsx').catch(() => null)
+  return { default: loaded?.Markdown ?? Plain }
+})
+
+const Greeting = ({ text }: { text: string }) => (
+  <Suspense fallback={<Plain text={text} />}>
+    <Markdown text={text} />
+  </Suspense>
+)
+
 /** The first page: a greeting, and the composer of a new chat. */
 export function NewChat() {
   useTitle(t.newChat)
   const { user } = useSession()
   const isAdmin = useIsAdmin()
   const navigate = useNavigate()
+  const router = useRouter()
   const { agent: wanted, space: spaceId } = useSearch({ from: '/' })
   const space = useQuery({ ...query('spaces.get', { id: spaceId ?? '' }), enabled: spaceId !== undefined })
   const { agents: listed, isPending, hasMore } = useFoundAgents()
@@ -80,7 +98,11 @@ export function NewChat() {
   return (
     <div className="flex h-full">
       <ChatList />
-      <div className="min-w-0 flex-1 overflow-y-auto">
+      <div
+        className="min-w-0 flex-1 overflow-y-auto"
+        // The page of the chat is loaded while the person writes.
+        onInput={() => void router.preloadRoute({ to: '/chats/$chatId', params: { chatId: NEW } })}
+      >
         <div className="mx-auto flex min-h-full max-w-3xl relative flex-col justify-center px-4 py-10">
           <Link to="/chats" className={cn(buttonClass(), 'absolute top-3 right-4 md:top-4 lg:hidden')}>
             <MessagesSquare size={15} aria-hidden />
@@ -88,7 +110,7 @@ export function NewChat() {
           </Link>
           <h1 className="mb-1 font-semibold text-xl">{t.hello(user.name.split(' ')[0] ?? '')}</h1>
           <div className="mb-5 text-base text-soft">
-            {agent?.initialGreeting ? <Markdown text={agent.initialGreeting} /> : <p dir="auto">{t.helloText(name)}</p>}
+            {agent?.initialGreeting ? <Greeting text={agent.initialGreeting} /> : <p dir="auto">{t.helloText(name)}</p>}
           </div>
           {space.data && (
             <p className="mb-3 text-soft" dir="auto">
