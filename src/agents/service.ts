@@ -43,21 +43,15 @@ async function recordChange(tx: Tx, actor: Actor, action: string, row: AgentRow)
   await audit(tx, actor, action, agentId, updatedAt)
 }
 
-/**
- * Makes the caller the owner of a former member's agents, including archived ones, and records a change of each.
- * Returns their number.
- */
-export async function recordTakeOver(tx: Tx, actor: Actor, from: string, now: Date): Promise<number> {
-  const where = { organizationId: actor.organizationId, userId: from }
+/** Makes the caller the owner of a former member's agents, including archived ones, and records a change of each. */
+export async function recordTakeOver(tx: Tx, actor: Actor, ids: string[], now: Date): Promise<void> {
   const data = { userId: actor.userId, version: { increment: 1 }, updatedAt: now }
-  const changed = await tx.agent.updateManyAndReturn({ where, data })
+  const changed = await tx.agent.updateManyAndReturn({ where: { id: { in: ids } }, data })
   await createEach(
     (data) => tx.agentVersion.createMany({ data }),
     changed.map((row) => toVersion(actor, row)),
   )
-  const ids = changed.map(({ id }) => id)
   await auditEach(tx, actor, 'agent.take_over', ids, now)
-  return changed.length
 }
 
 /** Returns the values that a copy inherits, without subagents, skills and MCP servers that the copier cannot reach. */

@@ -4,6 +4,7 @@ import { type Actor, ownOrganization, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { toColumn } from '../auth/scopes.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
+import { MAX_IN } from '../db/fast-path/index.ts'
 import { lockCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, conflict } from '../errors.ts'
@@ -11,15 +12,27 @@ import { type FormerMember, type FormerMemberId, KINDS, type OrganizationId } fr
 
 type Kind = (typeof KINDS)[number]
 
+type OwnedTable = {
+  table: string
+  owner: string
+  name: string
+  archives: boolean
+  /** Further columns that change with the owner. */
+  also: (actor: Actor, now: Date) => Prisma.Sql[]
+}
+const none = () => []
+const updated = (_: Actor, now: Date) => [Prisma.sql`"updatedAt" = ${now}`]
+const rescoped = (actor: Actor, now: Date) => [...updated(actor, now), Prisma.sql`"scopes" = ${toColumn(actor.scopes)}`]
+
 /** Tables of owned objects by kind: the table, its owner and name columns, and whether it has an archive. */
-const TABLES: Record<Kind, { table: string; owner: string; name: string; archives: boolean }> = {
-  agents: { table: 'Agent', owner: 'userId', name: 'name', archives: true },
-  chats: { table: 'Chat', owner: 'ownerId', name: 'title', archives: true },
-  mcps: { table: 'McpServer', owner: 'ownerId', name: 'name', archives: false },
-  media: { table: 'Media', owner: 'userId', name: 'name', archives: false },
-  missions: { table: 'Mission', owner: 'userId', name: 'title', archives: true },
-  skills: { table: 'Skill', owner: 'ownerId', name: 'name', archives: false },
-  spaces: { table: 'Space', owner: 'ownerId', name: 'name', archives: true },
+const TABLES: Record<Kind, OwnedTable> = {
+  agents: { table: 'Agent', owner: 'userId', name: 'name', archives: true, also: none },
+  chats: { table: 'Chat', owner: 'ownerId', name: 'title', archives: true, also: none },
+  mcps: { table: 'McpServer', owner: 'ownerId', name: 'name', archives: false, also: updated },
+  media: { table: 'Media', owner: 'userId', name: 'name', archives: false, also: none },
+  missions: { table: 'Mission', owner: 'userId', name: 'title', archives: true, also: rescoped },
+  skills: { table: 'Skill', owner: 'ownerId', name: 'name', archives: false, also: updated },
+  spaces: { table: 'Space', owner: 'ownerId', name: 'name', archives: true, also: updated },
 }
 
 const column = (name: string) => Prisma.raw(`"${name}"`)
@@ -79,46 +92,64 @@ export async function listThings(actor: Actor, { db }: Deps, input: z.output<typ
   return { things: rows.map((row) => ({ ...row, createdAt: new Date(row.createdAt).toISOString() })) }
 }
 
-/** Throws 404 for a user without any relation to the organization, and 409 for a member. */
-async function checkFormer(db: Db | Tx, organizationId: string, userId: string): Promise<void> {
+/** Throws 409 for a member. */
+async function refuseMember(db: Db | Tx, organizationId: string, userId: string): Promise<void> {
   const isMember = await db.membership.count({ where: { organizationId, userId } })
   if (isMember) throw conflict('The user is a member of the organization', { detail: 'Remove the member first.' })
+}
+
+/** Throws 404 for a user without any relation to the organization, and 409 for a member. */
+async function checkFormer(db: Db | Tx, organizationId: string, userId: string): Promise<void> {
+  await refuseMember(db, organizationId, userId)
   const [owns] = await db.$queryRaw<unknown[]>(Prisma.sql`
     SELECT 1 FROM (${thingsIn(organizationId)}) t WHERE t."userId" = ${userId} LIMIT 1`)
   if (!owns) throw new AppError(404, 'Not found', { detail: 'No former member with this id owns resources here.' })
 }
 
+/** Maximum number of objects of a kind that one transaction hands over. */
+const PART = MAX_IN
+
 /**
  * POST /organizations/{id}/former-members/{userId}/take-over: makes the caller the owner of all objects of a former
  * member, to use, change or delete them. Missions stay paused and run within the caller's scopes. Credentials stay
- * bound to their addresses. Throws 409 for a member.
+ * bound to their addresses. Many objects take several transactions: if one fails, the former member still owns the
+ * rest, and another call takes it over. Throws 409 for a member.
  */
 export async function takeOver(actor: Actor, deps: Deps, input: z.output<typeof FormerMemberId>) {
   const organizationId = ownedOrganization(actor, input.id)
   const { userId: from } = input
   const now = deps.clock.now()
-  const owner = { organizationId, ownerId: from }
-  const user = { organizationId, userId: from }
-  const { userId } = actor
-  const counts = await deps.db.$transaction(async (tx): Promise<Record<Kind, number>> => {
-    await lockCounts(tx, deps.settings, organizationId)
+  await deps.db.$transaction(async (tx) => {
     await checkFormer(tx, organizationId, from)
-    const agents = await recordTakeOver(tx, actor, from, now)
-    const moved = async (done: Promise<{ count: number }>) => (await done).count
-    const ownerId = userId
-    const result = {
-      agents,
-      chats: await moved(tx.chat.updateMany({ where: owner, data: { ownerId } })),
-      mcps: await moved(tx.mcpServer.updateMany({ where: owner, data: { ownerId, updatedAt: now } })),
-      media: await moved(tx.media.updateMany({ where: user, data: { userId } })),
-      missions: await moved(
-        tx.mission.updateMany({ where: user, data: { userId, scopes: toColumn(actor.scopes), updatedAt: now } }),
-      ),
-      skills: await moved(tx.skill.updateMany({ where: owner, data: { ownerId, updatedAt: now } })),
-      spaces: await moved(tx.space.updateMany({ where: owner, data: { ownerId, updatedAt: now } })),
-    }
     await audit(tx, actor, 'member.take_over', from, now)
-    return result
   })
-  return { taken: KINDS.flatMap((kind) => toCount(kind, counts[kind])) }
+  const taken = new Map<Kind, number>()
+  for (let more = true; more; ) {
+    const part = await deps.db.$transaction((tx) => takePart(tx, actor, deps, from, now))
+    for (const { kind, count } of part) taken.set(kind, (taken.get(kind) ?? 0) + count)
+    more = part.some(({ count }) => count === PART)
+  }
+  return { taken: KINDS.flatMap((kind) => toCount(kind, taken.get(kind))) }
+}
+
+/** Hands over at most {@link PART} objects of each kind. Returns how many. */
+async function takePart(tx: Tx, actor: Actor, { settings }: Deps, from: string, now: Date) {
+  const { organizationId, userId } = actor
+  await lockCounts(tx, settings, organizationId)
+  await refuseMember(tx, organizationId, from)
+  const moved: { kind: Kind; count: number }[] = []
+  for (const kind of KINDS) {
+    const { table, owner, also } = TABLES[kind]
+    const found = await tx.$queryRaw<{ id: string }[]>(Prisma.sql`
+      SELECT "id" FROM ${column(table)} WHERE "organizationId" = ${organizationId} AND ${column(owner)} = ${from}
+      LIMIT ${Prisma.raw(String(PART))}`)
+    const ids = found.map(({ id }) => id)
+    if (kind === 'agents') await recordTakeOver(tx, actor, ids, now)
+    else if (ids.length)
+      await tx.$executeRaw(Prisma.sql`
+        UPDATE ${column(table)} SET ${Prisma.join([Prisma.sql`${column(owner)} = ${userId}`, ...also(actor, now)])}
+        WHERE "id" IN (${Prisma.join(ids)}) AND ${column(owner)} = ${from}`)
+    moved.push({ kind, count: ids.length })
+  }
+  return moved
 }

@@ -1,4 +1,4 @@
-import { idempotent } from '../idempotency.ts'
+import { idempotent, idempotentLease } from '../idempotency.ts'
 import { KeyCreated, KeysResponse } from '../keys/schema.ts'
 import { restMeta, router, tokenProcedure } from '../trpc.ts'
 import * as details from './details.ts'
@@ -97,11 +97,11 @@ export const organizations = router({
     .input(schema.FormerMemberId)
     .output(schema.TakenOver)
     .mutation(({ ctx, input }) =>
-      idempotent(
+      idempotentLease(
         ctx,
         input,
         () => former.ownedOrganization(ctx.actor, input.id),
-        (deps) => former.takeOver(ctx.actor, deps, input),
+        () => former.takeOver(ctx.actor, ctx.deps, input),
       ),
     ),
 

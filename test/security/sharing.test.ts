@@ -190,3 +190,23 @@ test.each(APIS)('%s: only owners list and take over the things of a former membe
   }
   expect((await on(api, 'organizations.listFormer', { id: boss.organizationId }, boss)).body.members).toEqual([])
 })
+
+test('any number of things of a former member is taken over, in transactions of limited size', async () => {
+  const { db, settings, clock } = lab.server.service.deps
+  const gone = await lab.server.member({ organization: 'Acme' })
+  const id = await maker(lab.server, gone).media({ canary: 'Left', visibility: 'organization' })
+  const row = await db.media.findUniqueOrThrow({ where: { id } })
+  const data = Array.from({ length: 1_001 }, (_, index) => ({ ...row, id: `${id}-${index}` }))
+  await db.$transaction((tx) => tx.media.createMany({ data }))
+  await db.$transaction((tx) => removeMember(tx, settings, gone.organizationId, gone.userId, clock.now()))
+  const path = `/api/v1/organizations/${boss.organizationId}/former-members/${gone.userId}/take-over`
+  const options = { token: boss.token, headers: { 'Idempotency-Key': 'all' } }
+  const sent = await lab.server.statementsOf(async () => {
+    const { body } = await request(lab.server, 'POST', path, options)
+    expect(body.taken).toEqual([{ kind: 'media', count: 1_002 }])
+  })
+  const parameters = sent.map((sql) => sql.match(/\?|\$\d+/g)?.length ?? 0)
+  expect(Math.max(...parameters)).toBeLessThan(1_100)
+  expect((await request(lab.server, 'POST', path, options)).body.taken).toEqual([{ kind: 'media', count: 1_002 }])
+  expect(await db.media.count({ where: { userId: gone.userId } })).toBe(0)
+})
