@@ -454,7 +454,7 @@ it("a model of the AI SDK leaves no listener on its run's signal", async () => {
       controller.close()
     },
   })
-  const others = textModel({ doStream: async () => ({ stream }) } as unknown as LanguageModelV4)
+  const others = textModel({ provider: 'x', doStream: async () => ({ stream }) } as unknown as LanguageModelV4)
   expect((await collect(others, { abortSignal })).text).toBe('one ')
   expect(getEventListeners(abortSignal, 'abort')).toEqual([])
 })

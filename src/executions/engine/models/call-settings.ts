@@ -1,7 +1,7 @@
 import type { SharedV4Warning } from '@ai-sdk/provider'
 import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Fields } from '../../../lib/unknown.ts'
-import type { CallOptions, TextModel } from './text-model.ts'
+import { type CallOptions, OPTIONS, type TextModel } from './text-model.ts'
 
 /** Facts about a call that its settings depend on. */
 export type Call = {
@@ -91,8 +91,8 @@ function providerOptionsOf(
   const isResponses = provider.startsWith('openai.')
   // OpenAI stores nothing: its reasoning comes back encrypted and is sent with each request.
   if (isResponses) own.openai = { store: false, ...own.openai }
-  // The package silently drops the effort of a model that it does not take for one that reasons.
-  if (isResponses && reasoningEffort !== undefined) {
+  // The package drops the effort of a model that it does not take for one that reasons.
+  if (isResponses && (reasoningEffort ?? own.openai?.reasoningEffort) !== undefined) {
     const role = OF_OPENAI.test(modelId) ? {} : { systemMessageMode: 'system' }
     own.openai = { forceReasoning: true, ...role, ...own.openai }
   }
@@ -112,7 +112,7 @@ const NAMES: Readonly<Record<string, keyof ModelSettings>> = { reasoning: 'reaso
 export const ignoredIn = (warnings: readonly SharedV4Warning[], settings: ModelSettings): string[] =>
   warnings
     .flatMap((warning) => (warning.type === 'unsupported' ? (NAMES[warning.feature] ?? warning.feature) : []))
-    .filter((name) => name in settings)
+    .filter((name) => name in settings || name.startsWith(OPTIONS))
 
 /** Returns whether a package reports that it asks for another reasoning effort, because the model has no such effort. */
 export const hasOtherEffort = (warnings: readonly SharedV4Warning[]): boolean =>

@@ -86,12 +86,19 @@ function causeOf(error: unknown): Cause {
   if (message === 'fetch failed') return { message: `${message}: ${reason}`, kind: 'connection' }
   if (/^Cannot connect to API/.test(message))
     return { message: message.endsWith(': ') ? message + reason : message, kind: 'connection' }
+  if (name === 'AI_InvalidArgumentError') return { message: withProblem(message, fields.cause) }
   if (name === 'AI_NoContentGeneratedError' || name === 'AI_EmptyResponseBodyError')
     return { message, kind: 'unreadable' }
   return { message: message === '' ? `The model failed: ${reason}` : message }
 }
 
 const NO_REASON = 'The model failed: no reason given'
+
+/** Adds the place of an invalid option, which Zod states in the innermost cause, to the message of a package. */
+function withProblem(message: string, cause: unknown): string {
+  const { message: problem } = readErrorBody(asObject(asObject(cause).cause))
+  return problem ? `${message}: ${problem}` : message
+}
 
 /** Reads an error inside a stream. Its status is the one it states, if any. */
 function reportedCause(error: unknown): Cause {

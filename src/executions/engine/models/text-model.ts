@@ -4,10 +4,13 @@ import type {
   LanguageModelV4FinishReason,
   LanguageModelV4StreamPart,
   LanguageModelV4Usage,
+  SharedV4ProviderOptions,
+  SharedV4Warning,
 } from '@ai-sdk/provider'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import { wholeInput } from './call-inputs.ts'
 import { unifiedReason } from './finish-reasons.ts'
+import { watchOptions } from './option-reads.ts'
 import { failureIn, isUnknownUsage, requestChange } from './provider-events.ts'
 import { interimUsage } from './reported-usage.ts'
 
@@ -36,13 +39,30 @@ export type TextModel = Pick<LanguageModelV4, 'provider' | 'modelId'> & {
 export const textModel = (model: LanguageModelV4): TextModel => ({
   provider: model.provider,
   modelId: model.modelId,
-  async doStream({ changeBody, omitHeaders, ...options }) {
+  async doStream({ changeBody, omitHeaders, ...given }) {
+    const name = model.provider.split('.', 1)[0] ?? ''
+    const own = given.providerOptions?.[name]
+    const watched = own && watchOptions(own)
+    const providerOptions = { ...given.providerOptions, ...(watched && { [name]: watched.options }) }
+    const options = watched ? { ...given, providerOptions: providerOptions as SharedV4ProviderOptions } : given
     const { stream } = await (changeBody
       ? requestChange.run({ changeBody, omitHeaders }, () => model.doStream(options))
       : model.doStream(options))
-    return { stream: readAll(stream, options.abortSignal) }
+    const unknown = watched?.unread().map((option) => unsupported(name, option)) ?? []
+    const named = (warning: SharedV4Warning) =>
+      warning.type === 'unsupported' && own && warning.feature in own ? unsupported(name, warning.feature) : warning
+    return { stream: readAll(stream, options.abortSignal, (warnings) => [...warnings.map(named), ...unknown]) }
   },
 })
+
+/** Returns the warning about an option of a provider that is not sent. */
+const unsupported = (provider: string, option: string): SharedV4Warning => ({
+  type: 'unsupported',
+  feature: `${OPTIONS}${provider}.${option}`,
+})
+
+/** The beginning of the names of options in warnings. */
+export const OPTIONS = 'providerOptions.'
 
 function reasonOf({ unified, raw = '' }: LanguageModelV4FinishReason, blocked: string): LanguageModelV4FinishReason {
   if (blocked && !raw) return { unified: 'content-filter', raw: blocked }
@@ -70,6 +90,7 @@ function finished(part: Finish, blocked: string, isUsageKnown: boolean): Finish 
 async function* readAll(
   stream: ReadableStream<LanguageModelV4StreamPart>,
   signal: AbortSignal | undefined,
+  warningsOf: (given: SharedV4Warning[]) => SharedV4Warning[],
 ): AsyncGenerator<Part[]> {
   const reader = stream.getReader()
   let blocked = ''
@@ -93,7 +114,8 @@ async function* readAll(
       }
       // Calls that the provider executes itself are not calls of this service.
       if (value.type === 'tool-call' && value.providerExecuted) continue
-      if (value.type === 'finish') yield [finished(value, blocked, isUsageKnown)]
+      if (value.type === 'stream-start') yield [{ ...value, warnings: warningsOf(value.warnings) }]
+      else if (value.type === 'finish') yield [finished(value, blocked, isUsageKnown)]
       else yield [value.type === 'tool-call' ? { ...value, input: wholeInput(value.input) } : value]
     }
   } finally {
