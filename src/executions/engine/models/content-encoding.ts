@@ -12,9 +12,6 @@ import {
 } from 'node:zlib'
 import { ModelError } from './model-errors.ts'
 
-/** Decodes a compressed answer, which some servers send unasked. */
-export type Decoder = { write(bytes: Buffer): void; end(): void; close(): void }
-
 /** Maximum decoded size of an error body (bytes). */
 const MAX_WHOLE = 1024 * 1024
 
@@ -51,52 +48,31 @@ const MAX_ENCODINGS = 3
 /** Returns the names of the encodings of an answer in the order in which they were applied. Proxies repeat the header. */
 const namesIn = (encoding: string): string[] => encoding.split(',').filter((name) => codingOf(name) !== null)
 
-/**
- * Creates the decoder of a `content-encoding`, or returns null for plain bytes. `take` receives the bytes, and null at
- * their end. Calls `fail` with a {@link ModelError} for bytes that cannot be decoded. `close` ends the decoding of bytes
- * that nobody needs, because a few compressed ones may be very many.
- */
-export function createDecoder(
-  encoding: string | string[] | null | undefined,
-  take: (bytes: Buffer | null) => void,
-  fail: (error: Error) => void,
-): Decoder | null {
-  const names = namesIn(String(encoding ?? ''))
-  if (names.length > MAX_ENCODINGS) throw unknown(names.join())
-  let decoder: Decoder | null = null
-  for (const name of names) {
-    const next: Decoder | null = decoder
-    const layer = createLayer(name, next ? (bytes) => (bytes ? next.write(bytes) : next.end()) : take, fail)
-    const close = () => {
-      layer.close()
-      next?.close()
-    }
-    decoder = { ...layer, close }
-  }
-  return decoder
-}
+/** Returns whether a `content-encoding` names an encoding, also an unknown one. */
+export const isEncoded = (encoding: string | undefined): encoding is string =>
+  encoding !== undefined && namesIn(encoding).length > 0
 
 /**
  * Decodes bytes as they are read, and no further, because a few compressed ones may be very many. Throws a
  * {@link ModelError} for bytes that cannot be decoded.
  */
-export async function* decodedBytes(
-  encoding: string,
-  source: AsyncIterable<Uint8Array>,
-): AsyncGenerator<Uint8Array, void> {
+export async function* decodedBytes(encoding: string, source: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer, void> {
   const names = namesIn(encoding)
   if (names.length > MAX_ENCODINGS) throw unknown(names.join())
-  yield* names.reduceRight((bytes, name) => decodedLayer(name, bytes), source)
+  yield* names.reduceRight((bytes, name) => decodedLayer(name, bytes), buffersOf(source))
 }
 
-async function* decodedLayer(name: string, source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void> {
-  const bytes = source[Symbol.asyncIterator]()
-  const { done, value: first } = await bytes.next()
+async function* buffersOf(source: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer, void> {
+  for await (const { buffer, byteOffset, length } of source) yield Buffer.from(buffer, byteOffset, length)
+}
+
+async function* decodedLayer(name: string, source: AsyncGenerator<Buffer, void>): AsyncGenerator<Buffer, void> {
+  const { done, value: first } = await source.next()
   if (done) return
-  const stream = openStream(name, Buffer.from(first.buffer, first.byteOffset, first.byteLength))
+  const stream = openStream(name, first)
   if (!stream) throw unknown(name)
   let broken: unknown
-  const all = startingWith(first, { [Symbol.asyncIterator]: () => bytes })
+  const all = startingWith(first, source)
   async function* read() {
     try {
       yield* all
@@ -119,40 +95,6 @@ export async function* startingWith(
 ): AsyncGenerator<Uint8Array, void> {
   yield first
   yield* rest
-}
-
-/** Creates the decoder of one encoding, which passes bytes on that are plain already. */
-function createLayer(name: string, take: (bytes: Buffer | null) => void, fail: (error: Error) => void): Decoder {
-  let stream: Transform | null = null
-  let isOver = false
-  const start = (first: Buffer): Transform | null => {
-    const made = openStream(name, first)
-    if (!made) {
-      isOver = true
-      fail(unknown(name))
-      return null
-    }
-    made.on('data', take)
-    made.on('end', () => take(null))
-    made.on('error', () => fail(damaged()))
-    return made
-  }
-  return {
-    write(bytes) {
-      if (isOver) return
-      stream ??= start(bytes)
-      stream?.write(bytes)
-    },
-    end() {
-      if (isOver) return
-      if (stream) stream.end()
-      else take(null)
-    },
-    close() {
-      isOver = true
-      stream?.destroy()
-    },
-  }
 }
 
 /** Opens the stream that decodes bytes of an encoding, chosen by the first ones. Returns null for an unknown encoding. */

@@ -1,10 +1,11 @@
+import { PassThrough } from 'node:stream'
 import { APICallError } from '@ai-sdk/provider'
 import type { Dispatcher } from 'undici'
 import { createTextReader, decodeText, foreignCharset, mayBeUtf16, type TextReader } from '../../../lib/charset.ts'
 import { STATUS_CODES } from '../../../lib/net/http.ts'
 import { asObject, asText } from '../../../lib/unknown.ts'
 import { MAX_REFUSAL, MAX_REST } from './answer-limits.ts'
-import { createDecoder, type Decoder, decodeWhole, isGzip } from './content-encoding.ts'
+import { decodedBytes, decodeWhole, isEncoded, isGzip } from './content-encoding.ts'
 import { isModelError } from './model-errors.ts'
 
 const NOTHING = Buffer.alloc(0)
@@ -45,7 +46,8 @@ export function post<Part>(
   let controller: Dispatcher.DispatchController | null = null
   let statusCode = 0
   let replyHeaders: Record<string, string> = {}
-  let decoder: Decoder | null = null
+  /** The bytes of an encoded answer, which are decoded no faster than its parts are taken. */
+  let encoded: PassThrough | null = null
   let text: TextReader | null | undefined
   let refusal = NOTHING
   let hasData = false
@@ -54,11 +56,11 @@ export function post<Part>(
   /** Whether the time for the rest is over and nothing more has been read since. */
   let isSilent = false
   let lingering: NodeJS.Timeout | undefined
-  const batches = createBatches<Part>(() => controller?.resume())
+  const batches = createBatches<Part>()
 
   function finish(outcome: Outcome): void {
     batches.finish(outcome)
-    decoder?.close()
+    encoded?.destroy()
     signal?.removeEventListener('abort', abort)
     opened?.reject(outcome.error)
     opened = null
@@ -88,7 +90,35 @@ export function post<Part>(
       lingering?.refresh()
     }
     batches.deliver()
-    if (batches.parts.length > MAX_PENDING) controller?.pause()
+  }
+
+  /** Reads bytes that are plain. Pauses the connection until the reader has taken the parts, if there are many. */
+  function consumePlain(bytes: Buffer): void {
+    consume(bytes)
+    if (!batches.isFull()) return
+    controller?.pause()
+    void batches.whenTaken().then(() => controller?.resume())
+  }
+
+  /** Decodes and reads an answer: a few encoded bytes may be very many. */
+  async function consumeEncoded(encoding: string, source: PassThrough): Promise<void> {
+    const resume = () => controller?.resume()
+    source.on('drain', resume).on('close', resume)
+    try {
+      for await (const bytes of decodedBytes(encoding, source)) {
+        consume(bytes)
+        if (batches.isFinished()) return
+        if (batches.isFull()) await batches.whenTaken()
+      }
+      consume(null)
+    } catch (error) {
+      endWith(error)
+    }
+  }
+
+  function decode(encoding: string): void {
+    encoded = new PassThrough()
+    void consumeEncoded(encoding, encoded)
   }
 
   /** Ends the answer, after the bytes that have arrived while the process was too busy to read them. */
@@ -104,9 +134,14 @@ export function post<Part>(
     try {
       consume(bytes)
     } catch (error) {
-      finish({ error })
-      controller?.abort(error as Error)
+      endWith(error)
     }
+  }
+
+  function endWith(error: unknown): void {
+    if (batches.isFinished()) return
+    finish({ error })
+    controller?.abort(error as Error)
   }
 
   /** Converts bytes in another charset, which the content type states or their beginning shows. */
@@ -152,15 +187,18 @@ export function post<Part>(
           lingering = setTimeout(() => controller?.abort(new Error('The reader stopped')), MAX_REST)
           return
         }
-        decoder = createDecoder(responseHeaders['content-encoding'], consumeOrFail, fail)
+        if (isEncoded(replyHeaders.encoding)) decode(replyHeaders.encoding)
         opened?.resolve(batches)
         opened = null
       },
       onResponseData(started, bytes) {
         if (statusCode < 300) {
-          if (!hasData && !decoder && isGzip(bytes)) decoder = createDecoder('gzip', consumeOrFail, fail)
+          if (batches.isFinished()) return
+          if (!hasData && !encoded && isGzip(bytes)) decode('gzip')
           hasData = true
-          return decoder ? decoder.write(bytes) : consume(bytes)
+          if (!encoded) consumePlain(bytes)
+          else if (!encoded.write(bytes)) started.pause()
+          return
         }
         lingering?.refresh()
         refusal = Buffer.concat([refusal, bytes])
@@ -171,7 +209,7 @@ export function post<Part>(
         clearTimeout(lingering)
         if (batches.isFinished()) return
         if (statusCode >= 300) return fail()
-        if (decoder) decoder.end()
+        if (encoded) encoded.end()
         else consume(null)
       },
       onResponseError(_, cause) {
@@ -188,23 +226,29 @@ export function post<Part>(
 /** How an answer ended: with an error, or else complete. */
 type Outcome = { error?: unknown }
 
-/**
- * Creates an iterable that hands parts to one reader in batches: all that have come since the one before. Calls
- * `resume` while the reader waits for more.
- */
-function createBatches<Part>(resume: () => void) {
+/** Creates an iterable that hands parts to one reader in batches: all that have come since the one before. */
+function createBatches<Part>() {
   const parts: Part[] = []
   let outcome: Outcome | null = null
   let reader: PromiseWithResolvers<IteratorResult<readonly Part[]>> | null = null
+  let taken: PromiseWithResolvers<void> | null = null
   const batches = {
     /** Parts that the reader has not taken yet. */
     parts,
     isFinished: () => outcome !== null,
+    /** Returns whether there are so many parts that reading has to pause. */
+    isFull: () => outcome === null && parts.length > MAX_PENDING,
+    /** Resolves once the reader has taken all parts and waits for more, or there is an outcome. */
+    whenTaken(): Promise<void> {
+      taken ??= Promise.withResolvers()
+      return taken.promise
+    },
     /** Hands over the parts, or else the outcome, if the reader waits. */
     deliver(): void {
       if (!reader) return
       if (!parts.length && !outcome) {
-        resume()
+        taken?.resolve()
+        taken = null
         return
       }
       if (parts.length) reader.resolve({ done: false, value: parts.splice(0) })
@@ -215,6 +259,7 @@ function createBatches<Part>(resume: () => void) {
     /** Sets the outcome, unless there is one. */
     finish(how: Outcome): void {
       outcome ??= how
+      taken?.resolve()
       batches.deliver()
     },
     /** Drops the parts and the outcome. */
