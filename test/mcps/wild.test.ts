@@ -6,6 +6,7 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { connectMcp, type McpClient } from '../../src/mcps/client/client.ts'
 import type { IsWanted } from '../../src/mcps/client/listing.ts'
+import { mend } from '../../src/mcps/client/mend.ts'
 import { createMeter } from '../../src/mcps/client/message-rate.ts'
 import { freePort } from '../support/free-port.ts'
 import { envelope, JSON_TYPE, type Message, reply, SSE_TYPE, tool } from '../support/hostile-mcp.ts'
@@ -273,6 +274,24 @@ describe('an answer in another form', () => {
       return true
     }
     expect(await using((client) => client.call('act', {}, never))).toEqual({ content: 'Acted', isError: false })
+  })
+
+  const refusal = '{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"Rate limit exceeded"}}'
+  it.each([
+    ['Rate limit exceeded', 'text/plain', 'application/json', refusal],
+    [` ${refusal}`, '', 'application/json', refusal],
+    ['event: x\ndata: 1\n\n', 'text/html', 'text/event-stream', 'event: x\ndata: 1\n\n'],
+    ['<p>No</p>', 'text/html', 'text/html', '<p>No</p>'],
+  ])('is read in pieces of one byte: %j', async (body, type, mendedType, expected) => {
+    const stream = new ReadableStream({
+      start(controller) {
+        for (const byte of Buffer.from(body)) controller.enqueue(Uint8Array.of(byte))
+        controller.close()
+      },
+    })
+    const response = new Response(stream, { headers: { 'content-type': type } })
+    const mended = await mend(response, { id: 1, onError: () => {} })
+    expect([mended.headers.get('content-type'), await mended.text()]).toEqual([mendedType, expected])
   })
 
   it.each<[string, unknown]>([

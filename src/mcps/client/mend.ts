@@ -59,7 +59,8 @@ export async function mend(
   const charset = createTextReader(type)
   if (resumedAt !== undefined) return through(response.body, reframed(id, charset, resumedAt), 'text/event-stream')
   if (EVENT_STREAM.test(type)) return through(response.body, reframed(id, charset), type)
-  const { body, beginning } = await peek(response.body, type)
+  const mayBeSentence = isAwaited && SENTENCE.test(type)
+  const { body, beginning } = await peek(response.body, type, (text) => saysType(text, mayBeSentence))
   if (isAwaited && beginning === null) throw new BadAnswer(EMPTY)
   const found = typeOf(beginning ?? '')
   const guessed = found ?? (JSON_TYPE.test(type) ? 'application/json' : null)
@@ -67,7 +68,7 @@ export async function mend(
     await body.cancel()
     throw new BadAnswer(EMPTY)
   }
-  const sentence = isAwaited && guessed === null && SENTENCE.test(type) ? sentenceIn(beginning ?? '') : null
+  const sentence = mayBeSentence && guessed === null ? sentenceIn(beginning ?? '') : null
   if (sentence !== null) {
     await body.cancel()
     return refusalBy(response, id, sentence)
@@ -93,6 +94,15 @@ function typeOf(beginning: string): string | null {
   if (/^[\ufeff\s]*"?[{[]/.test(beginning)) return 'application/json'
   return /^\ufeff?\s*(?:data|event|id|retry)?:/.test(beginning) ? 'text/event-stream' : null
 }
+
+/** Length of the longest beginning of an event stream, `event:` (characters). */
+const MARK = 6
+
+/** Returns whether a beginning is enough to find the type of a body, and whether the body is one sentence. */
+const saysType = (beginning: string, mayBeSentence: boolean): boolean =>
+  typeOf(beginning) !== null ||
+  beginning.length > MAX_SENTENCE ||
+  (!mayBeSentence && beginning.trimStart().length >= MARK)
 
 type Head = Pick<Response, 'status' | 'statusText' | 'headers'>
 
@@ -185,14 +195,23 @@ function isMessage(text: string): boolean {
   return isObject(value) && value.jsonrpc === '2.0'
 }
 
-/** Reads the first piece of a body. Returns it as text, null for an empty body, and the whole body. */
-async function peek(body: ReadableStream<Uint8Array>, type: string) {
+/**
+ * Reads the beginning of a body, whose pieces may be single bytes, until it says enough. Returns it as text, null for
+ * an empty body, and the whole body.
+ */
+async function peek(body: ReadableStream<Uint8Array>, type: string, saysEnough: (beginning: string) => boolean) {
   const reader = body.getReader()
-  const first = await reader.read()
+  const pieces: Uint8Array[] = []
+  let beginning: string | null = null
+  while (beginning === null || !saysEnough(beginning)) {
+    const { done, value } = await reader.read()
+    if (done) break
+    pieces.push(value)
+    beginning = decodeText(Buffer.concat(pieces), type)
+  }
   const whole = new ReadableStream<Uint8Array>({
     start(controller) {
-      if (first.done) controller.close()
-      else controller.enqueue(first.value)
+      for (const piece of pieces) controller.enqueue(piece)
     },
     async pull(controller) {
       const { done, value } = await reader.read()
@@ -201,6 +220,5 @@ async function peek(body: ReadableStream<Uint8Array>, type: string) {
     },
     cancel: (reason) => reader.cancel(reason),
   })
-  const beginning = first.done ? null : decodeText(first.value, type)
   return { body: whole, beginning }
 }
