@@ -54,7 +54,7 @@ test.skipIf(onPostgres).each([
   { room: '10', few: 10, many: 6, more: 0 },
   { room: '100000', few: 18, many: 1_000, more: 1 },
 ])(
-  'of 1,000 turns $many messages within $room tokens take $more statements more than of 9',
+  'of 1,000 turns $many messages within $room tokens take $more reads more than of 9',
   async ({ room, few, many, more }) => {
     await using lab = await startLab({ MAX_HISTORY_TOKENS: room })
     const [short, long] = [await lab.session(), await lab.session()]
@@ -68,8 +68,8 @@ test.skipIf(onPostgres).each([
       })
       await lab.idle()
       expect(lab.model.requests.at(-1)!.body.messages).toHaveLength(messages + 2)
-      // The server reads token and providers only if it has not read them a moment ago.
-      return sent.filter((sql) => !/FROM "(Token|Provider)"/.test(sql))
+      // The server reads token and providers only if it has not read them a moment ago. A slow reply has more writes.
+      return sent.filter((sql) => /^\s*SELECT/.test(sql) && !/FROM "(Token|Provider)"/.test(sql))
     }
     await lab.run()
     await lab.idle()
