@@ -184,7 +184,7 @@ const routes = [
   createRoute({
     getParentRoute,
     path: '/settings/$section',
-    validateSearch: only('action', 'actorId', 'target', 'since', 'until'),
+    validateSearch: only('action', 'actorId', 'target', 'since', 'until', 'search'),
     component: lazyRouteComponent(() => loadPage(() => import('./features/settings/settings.tsx')), 'Settings'),
   }),
 ] as const

@@ -192,6 +192,25 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await leave(page)
   })
 
+  it('finds one of many members, and shows the others part by part', async () => {
+    const organization = 'Crowd'
+    const { userId } = await server.member({ organization, role: 'owner', email: 'needle@example.com' })
+    for (let index = 0; index < 120; index++)
+      await server.member({ organization, email: `hay-${String(index).padStart(3, '0')}@example.com` })
+    const { secret } = await signedIn(server, userId)
+    const { page } = await visit(browser, { url: server.url, cookie: secret }, '/app/settings/members')
+    const rows = page.getByRole('combobox', { name: /^Role: / })
+    await expect.poll(() => rows.count()).toBe(100)
+    await page.getByRole('button', { name: 'Show more' }).click()
+    await expect.poll(() => rows.count()).toBe(121)
+    await page.getByLabel('Search: Members').fill('Needle')
+    await expect.poll(() => rows.count()).toBe(1)
+    await page.waitForURL('**/members?search=Needle')
+    await page.getByLabel('Search: Members').fill('Nobody')
+    await page.getByText('Nothing fits').waitFor()
+    await leave(page)
+  })
+
   it('keeps a message that an ended session refused, and begins again for another person', async () => {
     const member = await server.member({ organization: 'Tabs' })
     const agent = { name: 'Ada', systemPrompt: 'x', visibility: 'organization' }

@@ -1,8 +1,24 @@
-import { useEffect, useRef } from 'react'
+import { type ReactNode, useEffect, useRef, useState } from 'react'
 import { texts } from '../texts.ts'
 import { Button } from './button.tsx'
 
 export type Paged = { hasNextPage: boolean; isFetchingNextPage: boolean; fetchNextPage: () => unknown }
+
+/** Number of rows of a whole list that are shown at once: thousands would block the page. */
+const PART = 100
+
+/** Returns the first rows of a list that was read as a whole, and a button that shows more of them. */
+export function useParts<Row>(rows: readonly Row[]): [readonly Row[], ReactNode] {
+  const [count, setCount] = useState(PART)
+  const button = count < rows.length && (
+    <div className="flex justify-center py-3">
+      <Button kind="ghost" small onClick={() => setCount(count + PART)}>
+        {texts.more}
+      </Button>
+    </div>
+  )
+  return [rows.slice(0, count), button]
+}
 
 /** Loads the next page when the end of a list comes into view; keyboards and screen readers get a button. */
 export function More({ query: { hasNextPage, isFetchingNextPage, fetchNextPage } }: { query: Paged }) {
