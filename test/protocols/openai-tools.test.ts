@@ -53,6 +53,20 @@ describe('function tools of the client', () => {
     expect(model.requests.length).toBe(count)
   })
 
+  it('continue their run once if the same results are sent several times at once', async () => {
+    const messages: OpenAI.Chat.ChatCompletionMessageParam[] = [user('Weather?')]
+    const complete = () => clientOf().chat.completions.create({ model: agent, tools, messages })
+    model.script({ toolCalls: TWO }, { tokens: 'It is sunny.' })
+    const { message } = (await complete()).choices[0]!
+    messages.push(message)
+    for (const { id } of message.tool_calls!) messages.push({ role: 'tool', tool_call_id: id, content: 'Sunny' })
+    const count = model.requests.length
+    const answers = await Promise.all(Array.from({ length: 6 }, complete))
+    expect(new Set(answers.map(({ id }) => id)).size).toBe(1)
+    expect(new Set(answers.map(text))).toEqual(new Set(['It is sunny.']))
+    expect(model.requests.length).toBe(count + 1)
+  })
+
   it('have their results once, and none once their run is to be cancelled', async () => {
     model.script(CALL)
     const { id } = await clientOf().chat.completions.create({ model: agent, tools, messages: [user('Weather?')] })

@@ -53,11 +53,19 @@ export async function giveClientResults(
   })
   const now = deps.clock.now()
   const overrides = overridesFor(row.overrides as Overrides, given)
-  await deps.db.$transaction((tx) => giveResults(tx, row.id, filled, now, overrides))
+  try {
+    await deps.db.$transaction((tx) => giveResults(tx, row.id, filled, now, overrides))
+  } catch (error) {
+    if (!isConflict(error) || (await findOpenCalls(deps.db, row.id)).some((call) => call.step === step)) throw error
+    // Pages send the same results several times at once, of which another request was the first.
+    return giveClientResults(actor, deps, agent, results, given, listed)
+  }
   deps.engine.resume(row)
   const changed = overrides && { overrides: overrides as Prisma.JsonObject }
   return { row: { ...row, waitingFor: null, ...changed }, after: row.seqReserved - 1 }
 }
+
+const isConflict = (error: unknown): boolean => error instanceof AppError && error.status === 409
 
 type Named = { position?: number; toolUseId?: string }
 
@@ -122,7 +130,7 @@ export async function giveEarlierResults(
     if (filled.length) await db.$transaction((tx) => giveResults(tx, row.id, filled, clock.now()))
   } catch (error) {
     // Another request gave them, or the run has ended.
-    if (!(error instanceof AppError && error.status === 409)) throw error
+    if (!isConflict(error)) throw error
   }
   return true
 }
