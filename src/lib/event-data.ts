@@ -12,10 +12,16 @@ export function splitData(data: string): string[] | null {
     const text = line.replace(PREFIX, '').trim()
     if (!text) continue
     const found = isPiece(text) ? [text] : text.replace(SEAM, '}\n{').split('\n')
-    if (!found.every(isPiece)) return null
+    if (!found.every(isPiece)) return splitValues(data)
     for (const piece of found) pieces.push(piece)
   }
   return pieces.length > 1 || (pieces.length === 1 && pieces[0] !== data.trim()) ? pieces : null
+}
+
+/** Splits several JSON values of more than one line each. Returns null if anything else is between them. */
+function splitValues(data: string): string[] | null {
+  const values = data.replace(SEAM, '}\0{').split('\0')
+  return values.length > 1 && values.every(isPiece) ? values : null
 }
 
 /** Prefixes of a line inside the data. */

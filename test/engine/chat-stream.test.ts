@@ -332,6 +332,10 @@ describe('the reader of chat completions', () => {
     expect(partsOf(pieces).filter(({ type }) => type === 'file')).toHaveLength(2)
   })
 
+  const PRETTY = [
+    { choices: [{ delta: { content: 'Wh' } }] },
+    { choices: [{ delta: { content: 'ole' }, finish_reason: 'stop' }] },
+  ].map((value) => JSON.stringify(value, null, 2))
   it.each<[string, string[]]>([
     [
       'one JSON body',
@@ -359,6 +363,8 @@ describe('the reader of chat completions', () => {
         '{"choices":[{"delta":{"content":"ole"},"finish_reason":"stop"}]}\n',
       ],
     ],
+    ['JSON values of several lines each', PRETTY.map((value) => `${value}\n\n`)],
+    ['JSON values of several lines, the first of which has a prefix', PRETTY.map((value) => `data: ${value}\n\n`)],
     [
       'deltas and the whole message at the end',
       [

@@ -150,6 +150,8 @@ describe('the stream of Anthropic', () => {
   const stop = event({ type: 'message_stop' })
   const end = (...given: Parameters<typeof delta>) => delta(...given) + stop
   const failed = (error: unknown) => event({ type: 'error', error } as never)
+  const pretty = (stream: string, prefix = 'data: ') =>
+    stream.replace(/event: .*\ndata: (.*)/g, (_, json) => prefix + JSON.stringify(JSON.parse(json), null, 2))
 
   it.each<[string, string | Answer, string]>([
     ['a plain answer', begin() + text('Hi') + end('end_turn'), 'Hi stop 5/7'],
@@ -192,6 +194,8 @@ describe('the stream of Anthropic', () => {
       'Hi stop 5/7',
     ],
     ['no blank lines', (begin() + text('Hi') + end('end_turn')).replaceAll('\n\n', '\n'), 'Hi stop 5/7'],
+    ['JSON values of several lines each', pretty(begin() + text('Hi') + end('end_turn'), ''), 'Hi stop 5/7'],
+    ['JSON of several lines behind one prefix', pretty(begin() + text('Hi') + end('end_turn')), 'Hi stop 5/7'],
     ['a repeated prefix', (begin() + text('Hi') + end('end_turn')).replaceAll('data:', ' data: data:'), 'Hi stop 5/7'],
     [
       'an input that is an object',

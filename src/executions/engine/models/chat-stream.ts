@@ -8,7 +8,7 @@ import { MAX_EVENT, MAX_HEAD, refuseLong } from './answer-limits.ts'
 import { escapeControls } from './call-inputs.ts'
 import { type ChatReply, createChatReply, endReply, isSettled, type ReplyOptions, readChunk } from './chat-reply.ts'
 import { readErrorBody } from './error-bodies.ts'
-import { oddAnswer, readOddLine } from './odd-answers.ts'
+import { createRestOfData, oddAnswer, readOddLine } from './odd-answers.ts'
 import type { Reading } from './post.ts'
 import type { Part } from './text-model.ts'
 
@@ -23,6 +23,7 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
   let decoder: StringDecoder | null = null
   let parser: EventSourceParser | null = null
   let into: Part[] = []
+  let rest: ReturnType<typeof createRestOfData> | null = null
   /** First characters of the answer; null once the server speaks the protocol. */
   let head: string | null = ''
   /** Whether the answer has begun, apart from blanks. */
@@ -32,8 +33,13 @@ export function createChatReader(options: ReplyOptions): (bytes: Buffer | null, 
   let length = 0
   const config = {
     maxBufferSize: MAX_EVENT,
-    onEvent: ({ data, event }: { data: string; event?: string | undefined }) => readData(reply, data, event, into),
-    onError: (error: ParseError) => readOdd(reply, error, into),
+    onEvent: ({ data, event }: { data: string; event?: string | undefined }) =>
+      readData(reply, rest?.complete(data) ?? data, event, into),
+    onError(error: ParseError) {
+      if (readOdd(reply, error, into)) return
+      rest ??= createRestOfData()
+      rest.add(error)
+    },
   }
 
   function feed(text: string): void {
@@ -161,19 +167,21 @@ function fail(reply: ChatReply, body: unknown, parts: Part[]): void {
   readChunk(reply, { error: body }, undefined, parts)
 }
 
-/** Reads a line that violates the event stream format. */
-function readOdd(reply: ChatReply, parseError: ParseError, parts: Part[]): void {
+/** Reads a line that violates the event stream format. Returns false if it has neither an error nor data. */
+function readOdd(reply: ChatReply, parseError: ParseError, parts: Part[]): boolean {
   const found = readOddLine(parseError)
-  if (!found || reply.isOver) return
+  if (!found || reply.isOver) return found !== null
   if ('error' in found) fail(reply, readErrorBody(found.error), parts)
   else readData(reply, found.data, undefined, parts)
+  return true
 }
 
-/** Reads a body of one JSON value, or one value per line. */
+/** Reads a body of one JSON value, or of several. */
 function readBody(reply: ChatReply, body: string, parts: Part[]): void {
   const values = tryParseExact(body) ?? tryParseExact(escapeControls(body))
   if (values === undefined) {
-    for (const line of body.split('\n')) readData(reply, line.replace(/^data:\s*/, ''), undefined, parts)
+    const pieces = splitData(body) ?? body.split('\n').map((line) => line.replace(/^data:\s*/, ''))
+    for (const piece of pieces) readData(reply, piece, undefined, parts)
     return
   }
   for (const value of Array.isArray(values) ? values : [values]) {

@@ -5,7 +5,7 @@ import { asText, type Fields, isObject } from '../../../lib/unknown.ts'
 import { MAX_EVENT, MAX_HEAD, refuseLong } from './answer-limits.ts'
 import { escapeControls } from './call-inputs.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
-import { oddAnswer, readOddLine } from './odd-answers.ts'
+import { createRestOfData, oddAnswer, readOddLine } from './odd-answers.ts'
 import { unwrapped } from './other-apis.ts'
 import type { ProviderEvents } from './provider-events.ts'
 import { withStatus } from './reported-errors.ts'
@@ -17,14 +17,15 @@ export function createEventReader(events: ProviderEvents) {
   let body: string[] | null = null
   let length = 0
   let isStream = false
+  const rest = createRestOfData()
   const parser = createParser({
     maxBufferSize: MAX_EVENT,
-    onEvent: ({ data, event }) => readData(data, event),
+    onEvent: ({ data, event }) => readData(rest.complete(data), event),
     onComment: onLife,
     onError: (parseError) => {
       const found = readOddLine(parseError)
-      if (!found) return
-      if ('error' in found) fail(found.error)
+      if (!found) rest.add(parseError)
+      else if ('error' in found) fail(found.error)
       else readData(found.data, undefined)
     },
   })
@@ -131,12 +132,12 @@ export function createEventReader(events: ProviderEvents) {
     if (length > MAX_EVENT) refuseLong()
   }
 
-  /** Reads an answer that is no stream: one JSON value, or one a line. */
+  /** Reads an answer that is no stream: one JSON value, or several. */
   function readWhole(text: string): void {
     if (!text || text.trimStart().startsWith('<')) return
     const value = readJson(text)
     if (value !== undefined) readValue(value, undefined)
-    else for (const line of text.split('\n')) if (line.trim()) readData(line, undefined)
+    else for (const piece of splitData(text) ?? text.split('\n')) if (piece.trim()) readData(piece, undefined)
   }
 
   function closeLast(): void {

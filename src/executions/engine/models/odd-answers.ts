@@ -1,4 +1,5 @@
 import type { ParseError } from 'eventsource-parser'
+import { tryParseExact } from '../../../lib/exact-json.ts'
 import { refuseLong } from './answer-limits.ts'
 import { isPage, titleOf } from './error-bodies.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
@@ -16,6 +17,27 @@ export function readOddLine({ type, field, value, line }: ParseError): { error: 
   if (/^\s*data$/i.test(field ?? '')) return { data: value?.trim() ?? '' }
   return line?.startsWith('{') ? { data: line } : null
 }
+
+/** Collects the lines of a JSON value that a server writes over several lines behind one `data:`. */
+export function createRestOfData() {
+  let lines: string[] = []
+  return {
+    /** Keeps a line that is no field of an event. */
+    add({ type, line }: ParseError): void {
+      if (type === 'unknown-field' && line !== undefined && lines.push(line) > MAX_LINES) lines = []
+    },
+    /** Returns the data of an event, with the lines behind it if they complete it. */
+    complete(data: string): string {
+      if (!lines.length) return data
+      const whole = [data, ...lines].join('\n')
+      lines = []
+      return tryParseExact(data) === undefined && tryParseExact(whole) !== undefined ? whole : data
+    },
+  }
+}
+
+/** Maximum number of lines that are kept for one value. */
+const MAX_LINES = 10_000
 
 /** Fields of an event stream, one of which may have been cut off. */
 const FIELDS = ['data', 'event', 'id', 'retry']
