@@ -8,9 +8,10 @@ import {
   useMutation,
   useQueryClient,
 } from '@tanstack/react-query'
-import { useRef } from 'react'
+import { useId, useRef, useState } from 'react'
 import { callQuery, describeFailure, type Input, type Output, type Path, toFailure } from './api.ts'
 import { toast } from './components/toast.tsx'
+import { useIsThere } from './lib/is-there.ts'
 import { reread } from './lib/reread.ts'
 import { sessionQuery, signIn } from './session.ts'
 
@@ -100,27 +101,40 @@ export const allPages = <Name extends Path>(name: Name, input = {} as Input<Name
     placeholderData: keepPreviousData,
   })
 
+type ActionOptions<Given, Answer> = {
+  /** The first words of the keys of queries to read again. */
+  changes?: readonly string[]
+  /** A message of success. */
+  done?: string
+  /** Changes the page. Not called if the person has left the page, or closed the dialog, of the action meanwhile. */
+  onDone?: (answer: Answer, given: Given) => void
+  /** Whether the page shows a failure itself. */
+  quiet?: boolean
+  /** Whether the action is pending until the changed queries were read again. */
+  untilRead?: boolean
+  /** Whether a call waits for the calls before it. Answers of a slow network come in any order otherwise. */
+  inTurn?: boolean
+}
+
 /**
- * Returns an action of the person, which runs once if it is asked for twice at the same time. Reloads changed queries
- * (by the first words of their keys), and shows a failure. With `untilRead` it is pending until these were read again.
+ * Returns an action of the person, which runs once if it is asked for twice at the same time. Reloads changed queries,
+ * and shows a failure. `pending` has what all calls were given that are not answered yet, the last one last.
  */
 export function useAction<Given, Answer>(
   run: (given: Given) => Promise<Answer>,
-  options: {
-    changes?: readonly string[]
-    done?: string
-    onDone?: (answer: Answer, given: Given) => void
-    quiet?: boolean
-    untilRead?: boolean
-  } = {},
+  options: ActionOptions<Given, Answer> = {},
 ) {
   const cache = useQueryClient()
+  const id = useId()
   const running = useRef(new Map<Given, Promise<Answer>>())
+  const [pending, setPending] = useState<readonly Given[]>([])
+  const isThere = useIsThere()
   const rereadChanges = () =>
     reread(cache, {
       predicate: ({ queryKey: [name] }) => options.changes?.some((prefix) => String(name).startsWith(prefix)) ?? false,
     })
-  return useMutation({
+  const action = useMutation({
+    ...(options.inTurn && { scope: { id } }),
     mutationFn: (given: Given) => {
       // The second click of a double click may come before the button is disabled.
       const same = running.current.get(given)
@@ -129,10 +143,11 @@ export function useAction<Given, Answer>(
       running.current.set(given, answer)
       return answer
     },
+    onMutate: (given) => setPending((before) => [...before, given]),
     onSuccess: async (answer, given) => {
       const isRead = rereadChanges()
       if (options.done) toast(options.done)
-      options.onDone?.(answer, given)
+      if (isThere()) options.onDone?.(answer, given)
       if (options.untilRead) await isRead
     },
     onError: (error) => {
@@ -141,5 +156,7 @@ export function useAction<Given, Answer>(
       if ([404, 409].includes(toFailure(error).status)) void rereadChanges()
       if (!options.quiet) toast(describeFailure(error), 'bad')
     },
+    onSettled: (_answer, _error, given) => setPending((before) => before.filter((each) => each !== given)),
   })
+  return { ...action, pending }
 }

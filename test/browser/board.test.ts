@@ -1,6 +1,6 @@
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type Door, hasBrowser, launch, leave, ownerOf, setHidden, visit } from '../support/browser.ts'
+import { type Door, hasBrowser, holdBack, launch, leave, ownerOf, setHidden, visit } from '../support/browser.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -96,6 +96,40 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     await expect.poll(() => statusOf(id)).toBe('in_progress')
     const menu = page.locator('[data-status=in_progress]').getByRole('button', { name: 'Actions for Move me' })
     await menu.and(page.locator(':focus')).waitFor()
+    await leave(page)
+  })
+
+  it('keeps each of several cards in its new column on a slow network', async () => {
+    const ids = [await create({ title: 'Early' }), await create({ title: 'Late' })]
+    const { page } = await visit(browser, owner, '/app/tasks')
+    const column = page.locator('[data-status=in_progress]')
+    const release = await holdBack(page, '**/trpc/tasks.update')
+    for (const title of ['Early', 'Late']) {
+      await page.getByRole('button', { name: `Actions for ${title}` }).click()
+      await page.getByRole('menuitem', { name: 'In progress' }).click()
+      await column.getByText(title).waitFor()
+    }
+    expect(await column.getByText('Early').count()).toBe(1)
+    await release()
+    for (const id of ids) await expect.poll(() => statusOf(id)).toBe('in_progress')
+    await leave(page)
+  })
+
+  it('keeps a dialog that is opened before the answer to the one before it arrives', async () => {
+    const { page } = await visit(browser, owner, '/app/tasks')
+    const title = page.getByRole('dialog').getByLabel('Title')
+    const release = await holdBack(page, '**/trpc/tasks.create')
+    await page.getByRole('button', { name: 'New task' }).click()
+    await title.fill('Slow')
+    await page.getByRole('dialog').getByRole('button', { name: 'Create' }).click()
+    page.once('dialog', (question) => void question.accept())
+    await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click()
+    await page.getByRole('button', { name: 'New task' }).click()
+    await title.fill('The next one')
+    await release()
+    await page.locator('article').filter({ hasText: 'Slow' }).waitFor()
+    expect(await title.inputValue()).toBe('The next one')
+    page.once('dialog', (question) => void question.accept())
     await leave(page)
   })
 

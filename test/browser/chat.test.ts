@@ -9,6 +9,7 @@ import {
   type Door,
   expectEachOnce,
   hasBrowser,
+  holdBack,
   lastAnswer,
   launch,
   leave,
@@ -320,9 +321,11 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await composer(page).fill('')
     // An agent that another client has chosen goes on to answer.
     await execute(second!, 'And me', chatId)
+    // A message waits until the page has read the chat, and so knows the branch and its agent.
+    const release = await holdBack(page, /\/trpc\/[^?]*chats\.messages/)
     await page.goto(`/app/chats/${chatId}`)
-    await composer(page).waitFor()
     await sendMessage(page, 'Still there?')
+    await release()
     await expect.poll(() => page.locator('[data-turn=assistant]').count()).toBe(2)
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
     expect(await notice.count()).toBe(0)
@@ -513,6 +516,29 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
+  it('takes no second decision before the list knows the first one', async () => {
+    await using mcp = await startMcpServer()
+    const mcpId = await createMcp(server, mcp.url, [{ tool: '*', mode: 'ask' }])
+    const agent = { name: 'Slow', systemPrompt: 'x', mcpInstanceIds: [mcpId] }
+    const { id } = (await request(server, 'POST', '/api/v1/agents', { body: agent })).body
+    model.script({ toolCalls: [{ id: 'call', name: 'echo', input: { text: 'Hi' } }] }, { tokens: 'Done.' })
+    const body = { message: 'Go', background: true }
+    const { chatId } = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body })).body
+    const { page } = await visit(browser, owner, '/app/approvals')
+    const card = page.getByRole('group', { name: 'Approval of echo' })
+    const approve = card.getByRole('button', { name: 'Approve' })
+    await approve.waitFor()
+    const release = await holdBack(page, /\/trpc\/[^?]*approvals\.list/)
+    await approve.click()
+    await page.locator('#toasts').getByText('Approved').waitFor()
+    expect(await approve.getAttribute('aria-busy')).toBe('true')
+    await release()
+    await card.waitFor({ state: 'detached' })
+    await page.goto(`/app/chats/${chatId}`)
+    await expect.poll(() => lastAnswer(page)).toContain('Done.')
+    await leave(page)
+  })
+
   it('keeps the words of a stopped answer, with a note', async () => {
     const { page } = await visit(browser, owner)
     model.script({ tokens: words(0, 10), end: 'hang' })
@@ -576,21 +602,34 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
 
   it('locks a new message while it is sent, so that no later letter of it is lost', async () => {
     const { page } = await visit(browser, owner)
-    const release = Promise.withResolvers<void>()
-    await page.route('**/trpc/agents.execute**', async (route) => {
-      await release.promise
-      await route.continue()
-    })
+    const release = await holdBack(page, '**/trpc/agents.execute**')
     await sendMessage(page, 'Hello')
     await page.getByRole('button', { name: 'Sending' }).waitFor()
     await page.keyboard.type(' again')
     expect(await composer(page).inputValue()).toBe('Hello')
-    release.resolve()
+    await release()
     await page.waitForURL('**/app/chats/*')
     await composer(page).fill('Next')
-    await page.unrouteAll({ behavior: 'wait' })
     // Its request would take the scripted answer of the next test.
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
+    await leave(page)
+  })
+
+  it('leaves a person alone who has gone to another page while a new message is sent', async () => {
+    const { page } = await visit(browser, owner)
+    const release = await holdBack(page, '**/trpc/agents.execute**')
+    await sendMessage(page, 'Later')
+    await page.getByRole('button', { name: 'Sending' }).waitFor()
+    await page.getByRole('link', { name: 'Agents', exact: true }).click()
+    await page.getByRole('heading', { name: 'Agents' }).waitFor()
+    // The list of the page is read again once the message is sent.
+    await Promise.all([page.waitForResponse(/\/trpc\/[^?]*agents\.list/), release()])
+    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))
+    expect(new URL(page.url()).pathname).toBe('/app/agents')
+    await page.goBack()
+    await page.getByRole('link', { name: /^Later/ }).click()
+    await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
+    expect(await composer(page).inputValue()).toBe('')
     await leave(page)
   })
 

@@ -4,7 +4,7 @@ import axe from 'axe-core'
 import type { Browser, Page, Request } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createMcp } from '../engine/tool-lab.ts'
-import { composer, type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
+import { composer, type Door, hasBrowser, holdBack, launch, leave, ownerOf, visit } from '../support/browser.ts'
 import { signedIn } from '../support/browser-session.ts'
 import { createFolder } from '../support/folder.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
@@ -271,6 +271,19 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     expect(await page.getByLabel('Permission: add').inputValue()).toBe('ask')
     const { mcp: changed } = (await request(server, 'GET', `/api/v1/mcps/${mcpId}`)).body
     expect(changed.permissions).toEqual([{ tool: 'add', mode: 'ask' }])
+    // A second change on a slow network replaces neither the first one nor that of another person.
+    await request(server, 'PATCH', `/api/v1/mcps/${mcpId}`, { body: { permissions: [{ tool: '*', mode: 'ask' }] } })
+    const release = await holdBack(page, '**/trpc/mcps.update')
+    const choices = { add: 'deny', echo: 'allow' }
+    for (const [tool, mode] of Object.entries(choices))
+      await page.getByLabel(`Permission: ${tool}`, { exact: true }).selectOption(mode)
+    for (const [tool, mode] of Object.entries(choices))
+      await expect.poll(() => page.getByLabel(`Permission: ${tool}`, { exact: true }).inputValue()).toBe(mode)
+    await release()
+    const expected = Object.entries({ '*': 'ask', ...choices }).map(([tool, mode]) => ({ tool, mode }))
+    await expect
+      .poll(async () => (await request(server, 'GET', `/api/v1/mcps/${mcpId}`)).body.mcp.permissions)
+      .toEqual(expected)
     await leave(page)
   })
 
@@ -385,6 +398,27 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
       await expect.poll(read).toBe('Mine again')
     }
     expect(complaints).toEqual([])
+    await leave(page)
+  })
+
+  it('take what a person has written while it was saved for no change of another person', async () => {
+    const { id } = (await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Slow' } })).body
+    const { page } = await visit(browser, owner, `/app/spaces/${id}?tab=instructions`)
+    const box = page.getByRole('textbox', { name: 'Instructions' })
+    const save = page.getByRole('button', { name: 'Save', exact: true })
+    const release = await holdBack(page, '**/trpc/spaces.update')
+    await box.fill('Be kind')
+    await save.click()
+    await page.locator('button[aria-busy]').waitFor()
+    await box.fill('Be kind and brief')
+    await release()
+    await page.getByText('Saved', { exact: true }).waitFor()
+    expect(await box.inputValue()).toBe('Be kind and brief')
+    await save.click()
+    await expect
+      .poll(async () => (await request(server, 'GET', `/api/v1/spaces/${id}`)).body.space.instructions)
+      .toBe('Be kind and brief')
+    expect(await page.getByRole('group', { name: 'Their version and yours' }).count()).toBe(0)
     await leave(page)
   })
 

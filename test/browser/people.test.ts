@@ -2,7 +2,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Browser, Request } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { composer, type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
+import { composer, type Door, hasBrowser, holdBack, launch, leave, ownerOf, visit } from '../support/browser.ts'
 import { setPassword, signedIn } from '../support/browser-session.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
@@ -340,6 +340,26 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await page.getByLabel('Hosts').fill('api.example.com, two.example.com')
     await page.getByRole('button', { name: 'Save' }).click()
     await page.getByText('Sent to api.example.com, two.example.com').waitFor()
+    // On a slow network a person begins the next one meanwhile.
+    const releaseSecret = await holdBack(page, '**/trpc/secrets.setEnv')
+    await page.getByLabel('Name').fill('MAP')
+    await page.getByLabel('Value').fill('x')
+    await page.getByRole('button', { name: 'Save' }).click()
+    await page.getByLabel('Name').fill('CHART')
+    await releaseSecret()
+    await page.getByRole('button', { name: 'Delete MAP' }).waitFor()
+    expect(await page.getByLabel('Name').inputValue()).toBe('CHART')
+    await page.getByLabel('Name').fill('')
+    const releaseDeletion = await holdBack(page, '**/trpc/secrets.deleteOneEnv')
+    const question = page.getByRole('dialog')
+    await page.getByRole('button', { name: 'Delete MAP' }).click()
+    await question.getByRole('button', { name: 'Delete' }).click()
+    await question.getByRole('button', { name: 'Cancel' }).click()
+    await page.getByRole('button', { name: 'Delete TRACKER' }).click()
+    await releaseDeletion()
+    await page.getByRole('button', { name: 'Delete MAP', includeHidden: true }).waitFor({ state: 'detached' })
+    await question.getByText('TRACKER').first().waitFor()
+    await question.getByRole('button', { name: 'Cancel' }).click()
     await page.getByRole('button', { name: 'Replace TRACKER' }).click()
     await page.getByLabel('Value').fill('two')
     await page.getByLabel('Hosts').fill('')
@@ -489,6 +509,16 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await expect
       .poll(async () => (await request(server, 'GET', `/api/v1/organizations/${orgId}/policy`)).body.policy)
       .toMatchObject({ builtInTools: [{ tool: 'write_file', mode: 'ask' }] })
+    // Each of two choices stays on a slow network.
+    const release = await holdBack(page, '**/trpc/organizations.updatePolicy')
+    const choices = { 'Built-in tools for agents of other organizations': 'all', 'Skills that are attached': 'latest' }
+    for (const [label, value] of Object.entries(choices)) await page.getByLabel(label).selectOption(value)
+    for (const [label, value] of Object.entries(choices))
+      await expect.poll(() => page.getByLabel(label).inputValue()).toBe(value)
+    await release()
+    await expect
+      .poll(async () => (await request(server, 'GET', `/api/v1/organizations/${orgId}/policy`)).body.policy)
+      .toMatchObject({ foreignAgents: 'all', attachments: 'latest' })
     await page.goto(`/app/spaces/${spaceId}?tab=attached`)
     await page.getByLabel('write_file').waitFor()
     await change(`spaces/${spaceId}`, { permissions: other })

@@ -153,6 +153,19 @@ export async function watchWords(page: Page): Promise<() => Promise<string[]>> {
   return async () => drops
 }
 
+/**
+ * Holds requests of a page back, as a slow network does. Returns a function that lets them go, and ends all routes of
+ * the page.
+ */
+export async function holdBack(page: Page, url: string | RegExp): Promise<() => Promise<void>> {
+  const gate = Promise.withResolvers<void>()
+  await page.route(url, (route) => gate.promise.then(() => route.continue()))
+  return () => {
+    gate.resolve()
+    return page.unrouteAll({ behavior: 'wait' })
+  }
+}
+
 /** Puts a page into the background, or back: a browser without a screen shows all of its tabs. */
 export const setHidden = (page: Page, isHidden: boolean): Promise<void> =>
   page.evaluate((hidden) => {

@@ -1,6 +1,7 @@
 import { X } from 'lucide-react'
 import { createContext, type MouseEvent, type ReactNode, useContext, useEffect, useId, useRef, useState } from 'react'
 import { cn } from '../lib/class-names.ts'
+import { useIsThere } from '../lib/is-there.ts'
 import { texts } from '../texts.ts'
 import { useUnsaved } from '../unsaved.ts'
 import { Button, IconButton } from './button.tsx'
@@ -133,6 +134,7 @@ type ConfirmProps = {
 /** Asks for confirmation of an irreversible action. */
 export function Confirm({ onClose, title, text, action, onConfirm, children }: ConfirmProps) {
   const [busy, setBusy] = useState(false)
+  const isThere = useIsThere()
   return (
     <Dialog open onClose={onClose} title={title} description={text}>
       {children}
@@ -145,7 +147,10 @@ export function Confirm({ onClose, title, text, action, onConfirm, children }: C
             setBusy(true)
             // The action itself reports its failure.
             onConfirm()
-              .then(onClose, () => {})
+              .then(
+                () => isThere() && onClose(),
+                () => {},
+              )
               .finally(() => setBusy(false))
           }}
         >

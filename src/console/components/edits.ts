@@ -1,4 +1,4 @@
-import { useState } from 'react'
+import { useRef, useState } from 'react'
 import { changedFields } from '../lib/changes.ts'
 import { texts } from '../texts.ts'
 
@@ -35,6 +35,8 @@ export function useEdits<Fields extends object>(
 ) {
   // Beside the edits: the saved values that they replace, as the person has seen them.
   const [{ written, seen }, setState] = useState<Record<'written' | 'seen', Partial<Fields>>>({ written: {}, seen: {} })
+  /** The last values that this form has saved. The person may edit them again before the page has read them. */
+  const sent = useRef<Partial<Fields>>({})
   const edits = changedFields(saved, { ...saved, ...written })
   const names = namesOf(edits)
   const drop = (dropped: readonly (keyof Fields)[]) =>
@@ -53,8 +55,13 @@ export function useEdits<Fields extends object>(
 
   async function check(): Promise<Fields> {
     const now = await read?.()
-    const clashing = names.filter((name) => now && !isSame(now[name], seen[name]) && !isSame(now[name], edits[name]))
-    if (!now || !clashing.length) return now ?? saved
+    const isKnown = (name: keyof Fields, value: unknown) =>
+      [seen, edits, sent.current].some((fields) => isSame(value, fields[name]))
+    const clashing = names.filter((name) => now && !isKnown(name, now[name]))
+    if (!now || !clashing.length) {
+      sent.current = { ...sent.current, ...edits }
+      return now ?? saved
+    }
     setState((state) => ({ ...state, seen: { ...state.seen, ...pick(now, clashing) } }))
     throw new Clash(
       clashing.map((name) => ({ label: labels[name], theirs: now[name], mine: edits[name] })),

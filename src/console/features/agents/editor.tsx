@@ -52,7 +52,8 @@ export function NewAgent() {
     >
       <div className="max-w-3xl">
         <Fallible error={create.error}>
-          <Fields draft={draft} onChange={setDraft} agentId={null} disabled={false} />
+          {/* The page of the agent, which follows, would lose later letters. */}
+          <Fields draft={draft} onChange={setDraft} agentId={null} disabled={create.isPending} />
         </Fallible>
       </div>
     </Page>

@@ -29,7 +29,8 @@ export function Decision({ approval }: { approval: Approval }) {
   const mayDecide = useMayChange(approval.userId)
   const members = useMembers(!mayDecide)
   const isAsker = ({ userId }: { userId: string }) => userId === approval.userId
-  const options = { changes: ['approvals.', 'executions.', 'chats.messages'] }
+  // Its buttons stay busy until the page knows the decision.
+  const options = { changes: ['approvals.', 'executions.', 'chats.messages'], untilRead: true }
   const approve = useAction(
     (input: Record<string, unknown> | undefined) =>
       callMutation('approvals.approve', { id: approval.id, ...(input && { input }) }),

@@ -13,15 +13,16 @@ const isMissing = (error: unknown) => error !== null && toFailure(error).status 
 
 /**
  * Returns whether no agent would answer the next message of a chat: neither the one it was opened with nor the one of
- * its last run, which another client may have chosen.
+ * its last run, which another client may have chosen. `lastRunId` is null without a run, and undefined as long as it is
+ * not read.
  */
-export function useIsAgentGone(agentId: string | null | undefined, lastRunId: string | undefined): boolean {
+export function useIsAgentGone(agentId: string | null | undefined, lastRunId: string | null | undefined): boolean {
   const own = useQuery({ ...agentQuery(agentId ?? ''), enabled: !!agentId })
   const isOwnGone = isMissing(own.error)
   const run = useQuery({ ...query('executions.get', { id: lastRunId ?? '' }), enabled: isOwnGone && !!lastRunId })
   const lastAgentId = run.data?.execution.agentId
   const last = useQuery({ ...agentQuery(lastAgentId ?? ''), enabled: !!lastAgentId })
-  return isOwnGone && (!lastRunId || isMissing(run.error) || isMissing(last.error))
+  return isOwnGone && (lastRunId === null || isMissing(run.error) || isMissing(last.error))
 }
 
 /** Stands in place of the composer of a chat whose agent is gone. */

@@ -70,24 +70,23 @@ export function NewChat() {
 
   const attempt = useRef({ of: '', key: '' })
   const begin = useAction(
-    ({ text, mediaIds }: { text: string; mediaIds: string[] }) => {
+    async ({ text, mediaIds }: { text: string; mediaIds: string[] }) => {
       const input = { message: text, background: true, mediaIds, ...(spaceId && { spaceId }) }
       // The same message again, after an answer that was lost, begins no second run.
       const of = JSON.stringify([agent?.id, input])
       if (attempt.current.of !== of) attempt.current = { of, key: newId() }
       const idempotencyKey = attempt.current.key
       // Without any agent the service creates one for the person.
-      return agent
+      const made = await (agent
         ? callMutation('agents.execute', { id: agent.id, ...input, idempotencyKey })
-        : callMutation('executions.create', { ...input, idempotencyKey })
+        : callMutation('executions.create', { ...input, idempotencyKey }))
+      if (agent) store('localStorage', LAST, agent.id)
+      addAccepted(made.chatId, text, made.executionId)
+      return made
     },
     {
       changes: ['chats.list', 'agents.list'],
-      onDone: ({ chatId, executionId }, { text }) => {
-        if (agent) store('localStorage', LAST, agent.id)
-        addAccepted(chatId, text, executionId)
-        void navigate({ to: '/chats/$chatId', params: { chatId } })
-      },
+      onDone: ({ chatId }) => void navigate({ to: '/chats/$chatId', params: { chatId } }),
       quiet: true,
     },
   )

@@ -44,7 +44,7 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
     return null
   }
 
-  const isAgentGone = useIsAgentGone(info?.agentId, way.at(-1)?.message.executionId)
+  const isAgentGone = useIsAgentGone(info?.agentId, messages && (way.at(-1)?.message.executionId ?? null))
 
   const problem = chat.gone ?? (messages ? null : history.error)
   if (problem && [403, 404].includes(toFailure(problem).status)) return <GoneChat chatId={chatId} />
@@ -99,6 +99,8 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
             draftKey={chatId}
             placeholder={t.placeholder(agentName)}
             onSend={say}
+            // Until then the branch is unknown that a message continues, and with it the agent.
+            isWaiting={!messages}
             onStop={stoppable.length ? stop : null}
           />
         )}

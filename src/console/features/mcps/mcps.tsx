@@ -11,7 +11,7 @@ import { ListPage } from '../../components/list-page.tsx'
 import { Loaded, Problem, Section } from '../../components/page.tsx'
 import { useSearching } from '../../components/search.tsx'
 import { pretty } from '../../lib/format.ts'
-import { pages, query, useAction, WATCHED } from '../../queries.ts'
+import { pages, query, readNow, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useMayChange } from '../../session.ts'
 import { mcps as t } from '../../texts/mcps.ts'
 import { texts } from '../../texts.ts'
@@ -119,16 +119,16 @@ function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
     if (tools.error) void cache.invalidateQueries({ queryKey: ['mcps.get'] })
   }, [tools.error, cache])
   const permit = useAction(
-    ({ tool, mode }: { tool: string; mode: Mode | '' }) => {
-      const rest = mcp.permissions.filter((each) => each.tool !== tool)
+    async ({ tool, mode }: { tool: string; mode: Mode | '' }) => {
+      // The list of the page may lack the change before, and those of others.
+      const { permissions } = (await readNow('mcps.get', { id: mcp.id })).mcp
+      const rest = permissions.filter((each) => each.tool !== tool)
       return callMutation('mcps.update', { id: mcp.id, permissions: mode ? [...rest, { tool, mode }] : rest })
     },
-    { changes: ['mcps.get', 'mcps.list'], done: texts.saved, untilRead: true },
+    { changes: ['mcps.get', 'mcps.list'], done: texts.saved, untilRead: true, inTurn: true },
   )
   const modeOf = (tool: string) =>
-    permit.isPending && permit.variables.tool === tool
-      ? permit.variables.mode
-      : (mcp.permissions.find((each) => each.tool === tool)?.mode ?? '')
+    [...mcp.permissions, ...permit.pending].findLast((each) => each.tool === tool)?.mode ?? ''
   const picker = (tool: string) => (
     <select
       aria-label={`${t.permissions}: ${tool}`}

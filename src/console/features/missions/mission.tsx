@@ -33,7 +33,7 @@ export function Mission() {
       </Page>
     )
   }
-  return <Shown mission={mission.data.mission} />
+  return <Shown key={missionId} mission={mission.data.mission} />
 }
 
 function Shown({ mission }: { mission: MissionShape }) {
@@ -43,8 +43,8 @@ function Shown({ mission }: { mission: MissionShape }) {
   const { id } = mission
   const changes = ['missions.', 'executions.']
   const run = useAction(() => callMutation('missions.run', { id }), { changes, done: t.started })
-  const pause = useAction(() => callMutation('missions.pause', { id }), { changes })
-  const resume = useAction(() => callMutation('missions.resume', { id }), { changes })
+  const pause = useAction(() => callMutation('missions.pause', { id }), { changes, untilRead: true })
+  const resume = useAction(() => callMutation('missions.resume', { id }), { changes, untilRead: true })
   const remove = useAction(() => callMutation('missions.delete', { id }), {
     changes,
     done: t.deleted,

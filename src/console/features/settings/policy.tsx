@@ -22,9 +22,9 @@ export function Policy() {
   const save = useAction(
     (changes: Omit<Input<'organizations.updatePolicy'>, 'id'>) =>
       callMutation('organizations.updatePolicy', { id, ...changes }),
-    { changes: ['organizations.'], done: texts.saved, untilRead: true },
+    { changes: ['organizations.'], done: texts.saved, untilRead: true, inTurn: true },
   )
-  const chosen = save.isPending ? save.variables : {}
+  const chosen = Object.assign({}, ...save.pending) as Partial<(typeof save.pending)[number]>
   const options = (labels: Readonly<Record<string, string>>) =>
     Object.entries(labels).map(([value, label]) => ({ value, label }))
   return (

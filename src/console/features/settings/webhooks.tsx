@@ -40,7 +40,8 @@ export function Webhooks() {
   const test = useAction((webhook: Webhook) => callMutation('webhooks.test', { id: webhook.id }), {
     changes,
     done: t.tested,
-    onDone: (_, webhook) => setOpen({ of: webhook, what: 'deliveries' }),
+    // The person may have opened another dialog meanwhile.
+    onDone: (_, webhook) => setOpen((now) => now ?? { of: webhook, what: 'deliveries' }),
   })
   if (!isAdmin) return <p className="text-soft">{settings.onlyAdmins}</p>
   const close = () => setOpen(null)

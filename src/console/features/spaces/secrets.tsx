@@ -39,21 +39,23 @@ export function Secrets({ place }: { place: Place }) {
   useGuard(`${name}${value}${hosts}` !== '')
   const [doomed, setDoomed] = useState<string | null>(null)
   const valueField = useRef<HTMLInputElement & HTMLTextAreaElement>(null)
-  const save = useAction<void, unknown>(
-    () => {
+  const save = useAction(
+    async () => {
       const secrets = { [name.trim()]: { value, hosts: hosts.split(/[\s,]+/).filter(Boolean) } }
-      return isSpace
+      await (isSpace
         ? callMutation('secrets.set', { id: place.spaceId, secrets })
-        : callMutation('secrets.setEnv', { ...place, secrets })
+        : callMutation('secrets.setEnv', { ...place, secrets }))
+      return { name, value, hosts }
     },
     {
       changes: ['secrets.'],
       done: t.secretSaved,
       quiet: true,
-      onDone: () => {
-        setName('')
-        setValue('')
-        setHosts('')
+      // The person may have begun the next one meanwhile.
+      onDone: (saved) => {
+        setName((now) => (now === saved.name ? '' : now))
+        setValue((now) => (now === saved.value ? '' : now))
+        setHosts((now) => (now === saved.hosts ? '' : now))
       },
     },
   )

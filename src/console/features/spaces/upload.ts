@@ -18,7 +18,7 @@ export const useUpload = (spaceId: string) =>
     async (files: readonly File[]) => {
       const taken = await Promise.all(files.map(({ name }) => isTaken(spaceId, name)))
       const replaced = files.flatMap(({ name }, index) => (taken[index] ? name : []))
-      if (replaced.length && !confirm(t.replaceFiles(replaced.join(', ')))) return null
+      if (replaced.length && !confirm(t.replaceFiles(replaced.join(', ')))) return
       const failures: string[] = []
       for (const file of files) {
         if (file.size > MAX_BYTES) {
@@ -33,16 +33,10 @@ export const useUpload = (spaceId: string) =>
           failures.push(t.notUploaded(file.name, reason))
         }
       }
-      return failures
+      if (failures.length < files.length) toast(t.filesSaved(files.length - failures.length))
+      if (failures.length) toast(failures.slice(0, MAX_FAILURES).join('\n'), 'bad')
     },
-    {
-      changes: ['files.', 'spaces.'],
-      onDone(failures, files) {
-        if (!failures) return
-        if (failures.length < files.length) toast(t.filesSaved(files.length - failures.length))
-        if (failures.length) toast(failures.slice(0, MAX_FAILURES).join('\n'), 'bad')
-      },
-    },
+    { changes: ['files.', 'spaces.'] },
   )
 
 /**

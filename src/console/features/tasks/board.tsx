@@ -67,7 +67,6 @@ export function Board() {
     if (!movesOf(task.status).includes(status)) return toast(t.noMove(t.states[task.status], t.states[status]), 'bad')
     move.mutate({ task, status })
   }
-  const moving = move.isPending ? move.variables : undefined
   // A card that moves by its menu keeps the focus in its new column.
   const focused = useRef<string | null>(null)
 
@@ -113,7 +112,7 @@ export function Board() {
             key={status}
             status={status}
             filter={filter}
-            moving={moving}
+            moves={move.pending}
             onMove={moveTo}
             focused={focused}
             onOpen={(id) => set({ task: id })}
@@ -131,14 +130,15 @@ type Filter = Exclude<Input<'tasks.list'>, void>
 type ColumnProps = {
   status: Status
   filter: Filter
-  moving: { task: Task; status: Status } | undefined
+  /** The moves that are not saved yet. */
+  moves: readonly { task: Task; status: Status }[]
   onMove: (task: Task, status: Status) => void
   /** The id of the card that takes the focus when it appears. */
   focused: RefObject<string | null>
   onOpen: (id: string) => void
 }
 
-function Column({ status, filter, moving, onMove, ...rest }: ColumnProps) {
+function Column({ status, filter, moves, onMove, ...rest }: ColumnProps) {
   const box = useRef<HTMLElement>(null)
   const [isOver, setIsOver] = useState(false)
   const list = useInfiniteQuery(pages('tasks.list', { ...filter, status, count: true }, 50))
@@ -162,8 +162,11 @@ function Column({ status, filter, moving, onMove, ...rest }: ColumnProps) {
 
   const read = list.data?.pages.flatMap((page) => page.tasks) ?? []
   // A moved card stands in its new column at once.
-  const rows = read.filter(({ id }) => id !== moving?.task.id)
-  const cards = moving?.status === status ? [{ ...moving.task, status }, ...rows] : rows
+  const moved = [...new Map(moves.map((move) => [move.task.id, move])).values()]
+  const cards = [
+    ...moved.flatMap((move) => (move.status === status ? { ...move.task, status } : [])).toReversed(),
+    ...read.filter(({ id }) => !moved.some(({ task }) => task.id === id)),
+  ]
   return (
     <section
       ref={box}

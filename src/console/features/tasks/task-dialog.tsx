@@ -148,10 +148,12 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
   )
   const move = useAction((status: Status) => callMutation('tasks.update', { id: task.id, status }), {
     changes: ['tasks.'],
+    untilRead: true,
   })
   const run = useAction(() => callMutation('tasks.execute', { id: task.id, background: true }), {
     changes: ['tasks.', 'executions.'],
     done: t.runs,
+    untilRead: true,
   })
   const runId = task.executionId ?? task.lastExecutionId
   const creator = useAssignee(task.createdBy).name
