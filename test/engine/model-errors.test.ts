@@ -229,6 +229,10 @@ describe('the advice on a failure', () => {
       expect.stringContaining('the country of this server'),
     ],
     [answered(400, { error: 'Missing required query parameter: api-version' }), 'Check the api-version in THE_ADDRESS'],
+    [
+      answered(400, { error: 'Model x is enabled only for api versions 2026-12-01-preview and later' }),
+      'Check the api-version in THE_ADDRESS',
+    ],
     [answered(400, { error: 'The prompt is too long' }), expect.stringContaining('a larger context window')],
     [answered(500, { error: 'no user query found in messages' }), expect.stringContaining('OLLAMA_CONTEXT_LENGTH')],
     [answered(400, { error: { code: 'content_filter' } }), expect.stringContaining('Change the message')],
@@ -343,6 +347,7 @@ describe('the kind of a failure', () => {
     [400, 'Request contains an invalid argument.', 'INVALID_ARGUMENT', 'refused'],
     [400, "Invalid 'messages': array too long. Expected an array with maximum length 2048.", '', 'context_too_long'],
     [400, 'Invalid input: sensitive words were found', '', 'content_filter'],
+    [400, 'This credential is only authorized for use with Claude Code.', 'invalid_request_error', 'auth'],
     [403, '预扣费额度失败, 用户剩余额度: ¥0.230000, 需要预扣费额度: ¥0.290000', '', 'quota'],
     [403, 'token quota is not enough, token remain quota: 1, need quota: 2', '', 'quota'],
     [400, '身份验证失败', '1000', 'auth'],

@@ -254,6 +254,16 @@ test.each([
   ],
   [400, 'input length and `max_tokens` exceed context limit: 150000 + 64000 > 200000', 'answer:47000'],
   [400, 'input length and `max_tokens` exceed context limit: 199000 + 64000 > 200000', undefined],
+  [
+    400,
+    "Failed to generate JSON. Please adjust your prompt. See 'failed_generation' for more details.",
+    'output:schema',
+  ],
+  [400, '"minItems" is not supported in strict mode', 'schemas'],
+  [400, 'Each message must have at least one content element.', 'blank_content'],
+  [400, 'invalid params, chat content is empty (2013)', 'blank_content'],
+  [400, 'Unsupported MIME type: application/octet-stream', 'files'],
+  [400, 'model requires more system memory (12.3 GiB) than is available (8.0 GiB)', undefined],
 ])('a rejection with %i and "%s" changes the next request: %s', (status, message, change) => {
   expect(changeAfter(status, message)).toEqual(change)
 })
@@ -267,6 +277,14 @@ test.each<[string, string, string?]>([
   ['Instructions are required', 'instructions'],
   ["Invalid 'input[2].id': string too long. Expected a string with maximum length 64", 'item_ids', 'input[2].id'],
   ['Encrypted content is not supported with this model.', 'omit:include'],
+  ['reasoning.encrypted_content is not a supported include value', 'omit:include'],
+  ['Invalid service_tier argument', 'omit:service_tier'],
+  ['The long context beta is not yet available for this subscription.', 'omit:anthropic-beta'],
+  [
+    'It has a maxOutputTokens value of 100000 but the range is from 1 (inclusive) to 8193 (exclusive)',
+    'max_tokens:8192',
+  ],
+  ['max_output_tokens must be in the range of [1, 8193)', 'max_tokens:8192'],
   ["Invalid schema for response_format 'answer': got 'type: \"array\"'.", 'output:schema', 'text.format.schema'],
   ["output_config.format.schema: 'additionalProperties' must be explicitly set to false", 'output:schema'],
   ['Argument not supported on this model: store', 'omit:store'],
@@ -281,6 +299,16 @@ test.each<[string, string, string?]>([
   ['Your organization must be verified to generate reasoning summaries.', 'omit:summary', 'reasoning.summary'],
 ])('a rejection of a package\'s request with "%s" changes the next one: %s', (message, change, param) => {
   expect(changeAfter(400, message, false, param)).toBe(change)
+})
+
+test.each([
+  'Forced function calling (mode = ANY) is only supported for newer models',
+  "Invalid value at 'tool_config.function_calling_config.mode'",
+])('a refused choice of tools is left out rather than the tools after "%s"', (detail) => {
+  const failure = { kind: 'refused', field: null, detail, status: 400 } as ModelFailure
+  const settings = { toolChoice: 'required' as const }
+  const request = { ...NOTHING, isCompatible: false, prompt: [], tools: [offer('one')], settings }
+  expect(changesFor(failure, request)[0]).toBe('toolChoice')
 })
 
 test.each([

@@ -51,7 +51,7 @@ const ADVICE: readonly Advice[] = [
     /\b(?:country|region|location)\b.{0,40}\bnot supported|unsupported countries/i,
     'The provider does not serve the country of this server: choose another provider, or a gateway to it',
   ],
-  [['refused', 'unsupported'], /\bapi[- ]?version\b/i, ({ address }) => `Check the api-version in ${address}`],
+  [['refused', 'unsupported'], /\bapi[- ]?versions?\b/i, ({ address }) => `Check the api-version in ${address}`],
   [['auth'], ({ status }) => status === 403, ({ key }) => `Check ${key} and the permissions of its account`],
   [['auth'], null, ({ key }) => `Check ${key}`],
   [['quota'], null, ({ key }) => `Top up the account of the provider, or check ${key}`],

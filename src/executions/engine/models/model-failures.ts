@@ -204,6 +204,8 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
     anyOf(
       /invalid_api_key|(?:incorrect|invalid|missing|no|wrong|expired) (?:(?:x-)?api[ -])?(?:key|token|credential)/,
       /unauthenticated|unauthorized|authentication|permission|not allowed to access/,
+      // Anthropic, for a token of a subscription.
+      /credential is only authorized/,
       /(?:organization|account|project) (?:has been|is) (?:disabled|suspended|deactivated|restricted)/,
       // Gemini, Baidu, MiniMax.
       /\b(?:api )?key (?:has been|is|was) (?:revoked|disabled|deactivated|inactive)|\baccount is not active/,
@@ -223,6 +225,8 @@ const FIELDS: readonly RegExp[] = [
   // OpenAI: "Unsupported parameter: 'x'", and "Unrecognized request argument supplied: x".
   /unsupported (?:parameter|value|field|argument|option)s?(?: \(s\))?:? ['"`]?([\w.[\]-]+)/i,
   /(?:unknown|unrecognized|unexpected|unsupported|invalid|extra|additional|not permitted)(?: request)? (?:parameter|field|argument|name|key|property|option|input)s?\b(?: supplied)?:? ?\(?['"`]?([\w.[\]-]+)/i,
+  // Azure: "Invalid x_y argument".
+  /(?:unsupported|unknown|unrecognized|unexpected|invalid) ['"`]?([a-z]+(?:_[a-z]+)+)['"`]? (?:parameter|argument|field|option)\b/i,
   // xAI: "Argument not supported on this model: x".
   /(?:parameter|argument|field|option)s? (?:is |are )?not (?:supported|allowed|permitted|recognized)[^:.]{0,40}: ['"`]?([\w.[\]-]+)/i,
   // Groq: "property 'x' is unsupported".

@@ -73,11 +73,11 @@ const OF_SOME_FILES =
   /could not|process(?!.*missing data)|invalid[ _](?:image|base64)|your image|(?:not|n't) match(?! any)|not valid|corrupt|illegal|\bload\b|large|exceed|size|pixels|pages|password|download|fetch|decode|m(?:edia|ime)[ _]?type\b.*image\/|image\/.*\bm(?:edia|ime)[ _]?type|valid image\b|\burl\b/i
 
 /**
- * Wordings for an empty text beside calls (NVIDIA, Moonshot, LM Studio, gateways for Anthropic), and for one of blanks
- * (Bedrock, LM Studio).
+ * Wordings for an empty text beside calls (NVIDIA, Moonshot, LM Studio, MiniMax, xAI, gateways for Anthropic), and for
+ * one of blanks (Bedrock, LM Studio).
  */
 const BLANK_CONTENT =
-  /\bat least 1 character\b|\bcontent\b\W{0,2} field that is not empty|\b(?:content|role 'assistant')\W{0,2} (?:must not|cannot|can't) be (?:empty|blank)|content blocks must be non-?empty/i
+  /\bat least 1 character\b|\bcontent\b\W{0,2} field that is not empty|\b(?:content|role 'assistant')\W{0,2} (?:must not|cannot|can't) be (?:empty|blank)|content blocks must be non-?empty|\bcontent is empty\b|at least one content element/i
 const BLANKS =
   /\bnon-?whitespace text\b|\bcontent\b\W{0,2} field that is not empty|\btext field in the contentblock\b.{0,80}\bis blank/i
 
@@ -89,14 +89,14 @@ const UNKNOWN_FIELD = /extra inputs|unsupported|unknown|unrecognized|not (?:perm
 
 /** Rules for rejections of which only the sentence says what is wrong. */
 export const RULES_OF_SENTENCE: readonly Rule[] = [
-  { change: 'omit:anthropic-beta', when: ['isPackage'], says: /\banthropic-beta\b|invalid beta/i },
+  { change: 'omit:anthropic-beta', when: ['isPackage'], says: /\banthropic-beta\b|invalid beta|\bbeta is not\b/i },
   // OpenAI's package asks for a summary wherever it sets an effort, and OpenAI gives it to verified organizations only.
   { change: ({ field }) => (field === 'reasoning.summary' ? ['omit:summary'] : []), when: ['isPackage'] },
   // Other rejections may mention streaming or its options.
   {
     change: 'stream',
     when: ['hasStatus'],
-    says: /^(?!.*(?:stream_options|include_usage)).*\bstream(?:ing)?\b/is,
+    says: /^(?!.*(?:stream_options|include_usage)).*(?<!octet-)\bstream(?:ing)?\b/is,
     sentence: [/\b(?:not|un\w+|must|cannot|only)\b|n't\b/i],
   },
   { change: ({ detail }) => maxTokensIn(detail), when: ['hasLimit'] },
@@ -185,7 +185,7 @@ export const RULES_OF_SENTENCE: readonly Rule[] = [
     when: ['isPackage', 'hasCalls'],
     says: /thinking.{0,60}must be passed back|reasoning_content is missing/i,
   },
-  { change: 'omit:include', when: ['isPackage'], says: /encrypted content is not supported/i },
+  { change: 'omit:include', when: ['isPackage'], says: /encrypted[ _]content\b.{0,20} is not (?:a )?supported/i },
   // Bedrock, LiteLLM and Anthropic, for earlier calls in a request that offers no tools.
   {
     change: 'calls:here',
@@ -215,7 +215,7 @@ const SETTINGS: Readonly<Record<Exclude<keyof ModelSettings, 'providerOptions'>,
   maxOutputTokens: /\b(?:max_?(?:completion_|output_?)?tokens|max_new_tokens|num_predict)\b/i,
   stopSequences: /\b(?:stop|stop_?sequences)\b/i,
   seed: /\bseed\b/i,
-  toolChoice: /\btool[_ ]?choice\b/i,
+  toolChoice: /\btool[_ ]?choice\b|function_?calling_?config|forced function calling/i,
   parallelToolCalls: /\b(?:disable_)?parallel[_ ](?:tool|function)[_ ](?:calls?|calling|use)\b/i,
   // Last, because many other rejections mention the mode of thinking.
   reasoningEffort:
@@ -228,12 +228,16 @@ const ABOUT_REASONING = /reasoning|thinking|encrypted[_ ]content|\brs_|signature
 const WRONG_REASONING = /signature|encrypted[_ ]content|\brs_|cannot be modified/i
 const OTHER_REASONING = /^(?!.*(?:signature|encrypted[_ ]content|\brs_|cannot be modified))/is
 
+/** Keywords of JSON Schema that are no words of sentences. */
+const KEYWORD =
+  /\b(?:(?:min|max)(?:Items|Length|Properties|Contains)|uniqueItems|prefixItems|patternProperties|propertyNames|exclusiveM\w+|multipleOf|(?:one|any|all)Of)\b|\$(?:ref|defs)\b/
+
 /** The place of a schema among the tools. */
 const OF_TOOLS = /\b(?:tools?|functions?|function_declarations)[.[]\w/i
 
 /** Wordings for a schema of an answer that is rejected for its contents, rather than any schema. */
 const OF_THIS_SCHEMA =
-  /schema\b.*\binvalid|invalid\b.*\bschema|\bschema[.[]|\.schema\b|schema (?:fields?|keywords?|contains|is too|produces)|schema\b.{0,80}(?:\btoo many|\bexceeds?\b|\bdepth)|\b(?:grammar|automaton)\b|\bin context=/i
+  /schema\b.*\binvalid|invalid\b.*\bschema|\bschema[.[]|\.schema\b|schema (?:fields?|keywords?|contains|is too|produces)|schema\b.{0,80}(?:\btoo many|\bexceeds?\b|\bdepth)|\b(?:grammar|automaton)\b|\bin context=|failed to generate json|generated json\b/i
 
 /** Rules for rejections that name a part of the request, in the field or in the sentence. */
 export const RULES_OF_PARTS: readonly Rule[] = [
@@ -243,7 +247,7 @@ export const RULES_OF_PARTS: readonly Rule[] = [
       OF_THIS_SCHEMA.test(text) || OF_THIS_SCHEMA.test(detail) ? 'output:schema' : 'output',
     ],
     when: ['hasOutput'],
-    says: /response[_. ]?format|json[_ ]?mode|json_object|generate json|response[_ ]?(?:json[_ ]?)?schema|response[_ ]?mime[_ ]?type|json[_ ]?schema|structured[-_ ]?output|output_(?:config(?!\.effort)|format)|text\.format|guided|grammar|^strict$/i,
+    says: /response[_. ]?format|json[_ ]?mode|json_object|generated? json|response[_ ]?(?:json[_ ]?)?schema|response[_ ]?mime[_ ]?type|json[_ ]?schema|structured[-_ ]?output|output_(?:config(?!\.effort)|format)|text\.format|guided|grammar|^strict$/i,
     unless: OF_TOOLS,
   },
   { change: 'stream_options', when: ['isCompatible'], says: /stream_options|include_usage/i },
@@ -289,13 +293,18 @@ export const RULES_OF_PARTS: readonly Rule[] = [
     when: ['hasFiles'],
     says: /image|vision|multimodal|picture|\bmedia(?:_|\b)|(?:\b|_)file|pdf|document(?!ation)|mime ?type|content.{0,40}(?:\bstr\b|string|text)|expected string.{0,40}content|untagged enum \w*content|\burl does not appear to be valid/i,
   },
-  { change: 'system', says: /\b(?:system|developer)\b|roles? must alternate|\bmessages\W{1,2}0\W{1,2}role\b/i },
+  {
+    change: 'system',
+    says: /\b(?:system(?! memory)|developer)\b|roles? must alternate|\bmessages\W{1,2}0\W{1,2}role\b/i,
+  },
   {
     change: 'schemas',
     when: ['hasRichSchemas'],
     says: /schema|grammar|function_declarations|additionalProperties|\b(?:Null|Undefined)Value\b|(?:tool|function).{0,80}(?:parameters|properties)/i,
   },
+  { change: 'schemas', when: ['hasRichSchemas'], says: KEYWORD },
   { change: 'output:schema', when: ['hasOutput'], says: /\bschema\b|additionalProperties/i, unless: OF_TOOLS },
+  { change: 'output:schema', when: ['hasOutput'], says: KEYWORD, unless: OF_TOOLS },
   {
     change: ({ text, request: { tools } }) =>
       namedTools(text, tools).flatMap((name): Change[] => [`schema:${name}`, `tool:${name}`]),
@@ -375,9 +384,14 @@ export const LAST_RULES: readonly Rule[] = [
 /** Returns the limit that a rejection of the answer's maximum length states, as a change (tokens). */
 function maxTokensIn(detail: string): Change[] {
   if (!/max\w*[ _-]?tokens\b/i.test(detail)) return []
+  const beyond = BEYOND_TOKENS.exec(detail)?.[1]
+  if (beyond !== undefined) return [`max_tokens:${Number(beyond) - 1}`]
   const most = MOST_TOKENS.map((pattern) => pattern.exec(detail)?.[1]).find((stated) => stated !== undefined)
   return most === undefined ? [] : [`max_tokens:${Number(most)}`]
 }
+
+/** Wordings of Google for the first number beyond the limit. */
+const BEYOND_TOKENS = /(?:\[\d+, ?|\bto )(\d+)(?:\)| \(exclusive\))/i
 
 const MOST_TOKENS: readonly RegExp[] = [
   /\d > (\d+)/,
