@@ -191,11 +191,16 @@ describe('creating invitations', () => {
     const quoting = createServer((socket) => {
       socket.write('220 Hi\r\n')
       socket.on('error', () => {})
+      let text = ''
+      let isMail = false
       socket.on('data', (chunk) => {
-        const text = chunk.toString()
+        text += chunk
+        if (!text.endsWith(isMail ? '\r\n.\r\n' : '\r\n')) return
+        isMail = text.startsWith('DATA')
         if (isQuoted(text)) socket.write(`550 Refused: ${text.trim().replaceAll('\r\n', ' ')}\r\n`)
         else if (text.startsWith('EHLO')) socket.write('250-Hi\r\n250 AUTH PLAIN\r\n')
-        else socket.write(text.startsWith('DATA') ? '354 Go on\r\n' : '250 Hi\r\n')
+        else socket.write(isMail ? '354 Go on\r\n' : '250 Hi\r\n')
+        text = ''
       })
     })
     const SMTP_URL = `smtp://${login}127.0.0.1:${await listen(quoting)}`

@@ -40,7 +40,9 @@ async function derive(who: Member) {
   })
   const gate = Promise.withResolvers<void>()
   model.script({ tokens: ['a', gate.promise, 'b'] })
+  const asked = model.request(model.requests.length)
   const run = await post(second, `/agents/${agentId}/execute`, { message: 'Hi', background: true })
+  await asked
   return { first, second, agentId, missionId: mission.id, runId: run.executionId, finish: gate.resolve }
 }
 
@@ -194,7 +196,7 @@ describe('a key', () => {
 
   it('a key of another user ends nothing, with or without cascade', async () => {
     const who = await server.member()
-    const { first, missionId } = await derive(who)
+    const { first, missionId, finish } = await derive(who)
     const stranger = await server.member({ organization: 'Other', role: 'owner' })
     for (const query of ['', '?cascade=true', '?cascade=false'])
       expectError(await revoke(stranger, first.id, query), 404, 'Key not found')
@@ -204,6 +206,7 @@ describe('a key', () => {
       'Invalid value for field: cascade. Expected true or false',
     )
     expect((await get(who, `/missions/${missionId}`)).mission.status).toBe('pending')
+    finish()
   })
 })
 
