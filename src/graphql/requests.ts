@@ -14,6 +14,8 @@ import type { Answer } from './limits.ts'
 export type GraphQLRequest = Context & {
   readonly req: IncomingMessage
   readonly answer: Answer & { isOfMutation: boolean }
+  /** Executes a query for the response of the request, see `readInTurn`. */
+  readonly executeInTurn: Context['readInTurn']
   readonly params?: { query?: string; operationName?: string | null; variables?: Values | null }
 }
 

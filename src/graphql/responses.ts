@@ -1,5 +1,6 @@
 import { type ExecutionResult, GraphQLError, type GraphQLSchema, getOperationAST, Kind } from 'graphql'
 import { isAsyncIterable, mapAsyncIterator, type Plugin, processRegularResult } from 'graphql-yoga'
+import type { Actor } from '../auth/actor.ts'
 import { AppError, toAppError, toBody } from '../errors.ts'
 import { sizeOf } from '../lib/page.ts'
 import { explain } from './input-errors.ts'
@@ -10,9 +11,20 @@ import type { GraphQLRequest } from './requests.ts'
  * Returns errors with the contract's messages and fields. A client that accepts no supported media type gets JSON, and
  * a refusal of a subscription. Multipart is not offered, because no response comes in parts.
  */
-export const useResponses = (schema: GraphQLSchema): Plugin<Pick<GraphQLRequest, 'answer'>, GraphQLRequest> => ({
-  onExecute({ args: { document, operationName, contextValue } }) {
-    contextValue.answer.isOfMutation = getOperationAST(document, operationName)?.operation === 'mutation'
+export const useResponses = (
+  schema: GraphQLSchema,
+): Plugin<Pick<GraphQLRequest, 'answer' | 'executeInTurn'> & { actor: Actor }, GraphQLRequest> => ({
+  onExecute({ args: { document, operationName, contextValue }, executeFn, setExecuteFn }) {
+    const operation = getOperationAST(document, operationName)?.operation
+    const { answer, executeInTurn, actor } = contextValue
+    answer.isOfMutation = operation === 'mutation'
+    if (operation !== 'query' || !executeInTurn) return
+    setExecuteFn((args) =>
+      executeInTurn(actor, async () => {
+        answer.size = 0
+        return executeFn(args)
+      }),
+    )
   },
   onResultProcess({ request, result, setResult, resultProcessor, setResultProcessor, serverContext }) {
     const answer = (one: ExecutionResult) => toAnswer(schema, one, serverContext)

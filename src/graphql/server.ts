@@ -45,7 +45,9 @@ export function createGraphql({ NODE_ENV }: Pick<Settings, 'NODE_ENV'>) {
     const isHead = req.method === 'HEAD'
     if (isHead) req.method = 'GET'
     const answer = { size: 0, isOfMutation: false }
-    const response = await yoga.handleNodeRequestAndResponse(req, res, { ...context, req, answer })
+    // The whole answer has a turn, not the parts that procedures read.
+    const turns = { readInTurn: null, executeInTurn: context.readInTurn }
+    const response = await yoga.handleNodeRequestAndResponse(req, res, { ...context, ...turns, req, answer })
     await send(res, response, { isHead, mayShrink: !answer.isOfMutation })
   }
 }

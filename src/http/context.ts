@@ -87,7 +87,10 @@ export function createContext(
     setCookie: (secret) => void (res.headersSent || res.setHeader('Set-Cookie', setCookie(settings, secret))),
     gone: () => closing().signal,
     streamTo: (actor) => attend(res, deps.revocations.watch(actor, closing())),
-    readInTurn: isWrite || !/^\/(?:api|trpc)\//.test(path) ? null : (actor, read) => largeReads.read(actor, res, read),
+    // A query of GraphQL may come by POST.
+    readInTurn: (isWrite ? path === '/graphql' : /^\/(?:api\/|trpc\/|graphql$)/.test(path))
+      ? (actor, read) => largeReads.read(actor, res, read)
+      : null,
     idempotency: null,
     precondition: null,
     onAccepted: null,

@@ -1,5 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import type { Actor } from '../auth/actor.ts'
+import { unavailable } from '../errors.ts'
 import { sizeOf } from '../lib/page.ts'
 import type { Settings } from '../settings.ts'
 import { malformed } from './malformed.ts'
@@ -7,68 +8,125 @@ import { hasLongText } from './pieces.ts'
 import { groupsOf, TOKEN_SHARE } from './unread.ts'
 
 type Read<Result> = () => Promise<Result>
-type Waiting = { res: ServerResponse; size: number; begin: () => void }
+/** The large answers of a token or an organization that have not arrived yet, with their sizes. */
+type Group = { key: string; limit: number; answers: Map<ServerResponse, number> }
+type Groups = readonly [token: Group, organization: Group]
+type Waiting = { res: ServerResponse; size: number; groups: Groups; begin: () => void }
 
-/** The large answers of one token that have not arrived yet, with their sizes, and the reads that wait for them. */
-type Group = { answers: Map<ServerResponse, number>; waiting: Waiting[] }
+/** Maximum wait of a read (ms). Proxies give up then. */
+const PATIENCE = 60_000
+
+/** Limit of an organization in a small container, at least (bytes). */
+const MIN_LIMIT = 16 * 1024 * 1024
+
+/**
+ * Returns the limit of an organization in a container with a limit of memory (bytes), 0 for none. An answer takes about
+ * four times its text, with garbage.
+ */
+const limitWithin = (memory: number): number => Math.max(MIN_LIMIT, (memory || Infinity) / 16)
+
+const tooMany = () =>
+  unavailable(undefined, 'Other large answers of the organization take too long. Repeat the request in a moment.')
 
 export type LargeReads = {
-  /** Returns the result of a read for a response, which reads again if it has waited. Throws if the client has gone. */
+  /**
+   * Returns the result of a read for a response, which reads again if it has waited. Throws if the client has gone, and
+   * 503 if it would wait for more than a minute.
+   */
   read<Result>(actor: Actor, res: ServerResponse, read: Read<Result>): Promise<Result>
 }
 
 /**
- * Bounds the memory of large answers to one token that are read at once. Together they have at most the token's share
- * of `MAX_UNSENT_BYTES`, or there is one. Further reads wait in order, without their results, until earlier responses
- * have closed. Only a read tells how large its answer is, so that small ones never wait.
+ * Bounds the memory of large answers that are read at once. Those of an organization have at most `MAX_UNSENT_BYTES`
+ * together, less in a small container, and those of a token its share, or there is one. Further reads wait in order,
+ * without their results, until earlier responses have closed. Only a read tells how large its answer is, so that small
+ * ones never wait.
  */
-export function createLargeReads({ MAX_UNSENT_BYTES }: Pick<Settings, 'MAX_UNSENT_BYTES'>): LargeReads {
+export function createLargeReads(
+  { MAX_UNSENT_BYTES }: Pick<Settings, 'MAX_UNSENT_BYTES'>,
+  memory = process.constrainedMemory(),
+  patience = PATIENCE,
+): LargeReads {
+  const limit = Math.min(MAX_UNSENT_BYTES, limitWithin(memory))
   const groups = new Map<string, Group>()
+  let waiting: Waiting[] = []
 
-  function fits({ answers }: Group, size: number): boolean {
-    if (!answers.size) return true
-    return answers.values().reduce((total, each) => total + each, size) <= MAX_UNSENT_BYTES * TOKEN_SHARE
+  function groupsFor(actor: Actor): Groups {
+    const [token, organization] = groupsOf(actor)
+    const groupOf = (key: string, limit: number) => {
+      const group = groups.get(key) ?? { key, limit, answers: new Map() }
+      groups.set(key, group)
+      return group
+    }
+    return [groupOf(token, limit * TOKEN_SHARE), groupOf(organization, limit)]
   }
 
-  function add(key: string, group: Group, res: ServerResponse, size: number): void {
-    const known = group.answers.get(res)
-    group.answers.set(res, (known ?? 0) + size)
-    if (known === undefined) res.once('close', () => leave(key, group, res))
+  const fits = ({ answers, limit }: Group, size: number): boolean =>
+    !answers.size || answers.values().reduce((total, each) => total + each, size) <= limit
+  const fitsIn = ([token, organization]: Groups, size: number) => fits(token, size) && fits(organization, size)
+
+  function add(res: ServerResponse, size: number, its: Groups): void {
+    const known = its[0].answers.get(res)
+    for (const { answers } of its) answers.set(res, (known ?? 0) + size)
+    if (known === undefined) res.once('close', () => leave(res, its))
   }
 
-  function leave(key: string, group: Group, res: ServerResponse): void {
-    group.answers.delete(res)
-    for (let [next] = group.waiting; next && fits(group, next.size); [next] = group.waiting) {
-      const { res } = next
+  function leave(res: ServerResponse, its: Groups): void {
+    for (const { answers } of its) answers.delete(res)
+    for (let next = findNext(); next; next = findNext()) {
       // The reads of a batch share a response, which closes after all of them.
-      const together = Map.groupBy(group.waiting, (each) => each.res === res)
-      group.waiting = together.get(false) ?? []
-      for (const { size, begin } of together.get(true) ?? []) {
-        add(key, group, res, size)
+      const together = Map.groupBy(waiting, (each) => each.res === next?.res)
+      waiting = together.get(false) ?? []
+      for (const { res, size, groups, begin } of together.get(true) ?? []) {
+        add(res, size, groups)
         begin()
       }
     }
-    if (!group.answers.size) groups.delete(key)
+    forget(its)
+  }
+
+  /** Removes groups without answers and without reads that wait. */
+  function forget(its: Groups): void {
+    const wanted = new Set(waiting.flatMap(({ groups }) => groups))
+    for (const group of its) if (!group.answers.size && !wanted.has(group)) groups.delete(group.key)
+  }
+
+  /** Finds the first read that fits. No read overtakes another of its token, or one that lacks only its organization's. */
+  function findNext(): Waiting | undefined {
+    const behind = new Set<Group>()
+    return waiting.find(({ size, groups }) => {
+      const [token, organization] = groups
+      const isNext = !groups.some((group) => behind.has(group))
+      if (isNext && fitsIn(groups, size)) return true
+      behind.add(fits(token, size) ? organization : token)
+      return false
+    })
   }
 
   /** Counts an answer of a size. Returns a promise of its turn if it has to wait, else null. */
   function admit(actor: Actor, res: ServerResponse, size: number): Promise<void> | null {
     if (!size || res.closed) return null
-    const [key] = groupsOf(actor)
-    const group: Group = groups.get(key) ?? { answers: new Map(), waiting: [] }
-    groups.set(key, group)
-    if (group.answers.has(res) || (!group.waiting.length && fits(group, size))) {
-      add(key, group, res, size)
+    const its = groupsFor(actor)
+    if (its[0].answers.has(res)) {
+      add(res, size, its)
       return null
     }
-    return new Promise((resolve, reject) => {
-      const waiting = { res, size, begin: resolve }
-      group.waiting.push(waiting)
-      res.once('close', () => {
-        group.waiting = group.waiting.filter((each) => each !== waiting)
-        reject(malformed())
-      })
-    })
+    const turn = Promise.withResolvers<void>()
+    const own = { res, size, groups: its, begin: turn.resolve }
+    waiting.push(own)
+    if (findNext() === own) {
+      waiting.pop()
+      add(res, size, its)
+      return null
+    }
+    const giveUp = (error: Error) => {
+      waiting = waiting.filter((each) => each !== own)
+      forget(its)
+      turn.reject(error)
+    }
+    const timer = setTimeout(() => giveUp(tooMany()), patience)
+    res.once('close', () => giveUp(malformed()))
+    return turn.promise.finally(() => clearTimeout(timer))
   }
 
   return {
@@ -88,4 +146,5 @@ export function createLargeReads({ MAX_UNSENT_BYTES }: Pick<Settings, 'MAX_UNSEN
 }
 
 /** Returns the size of an answer with a long text (characters), and 0 of any other. */
-const sizeOfLong = ({ data }: { data?: unknown }): number => (hasLongText(data) ? sizeOf(data) : 0)
+const sizeOfLong = ({ data }: { data?: unknown }): number =>
+  hasLongText(data) ? sizeOf(data, (text) => text.length) : 0

@@ -35,7 +35,13 @@ test('large reads of a token wait for each other, and delay no small or foreign 
     arrived.push(path)
     return answer.length
   }
-  const waiting = [whole(path), whole(`/trpc/executions.get?input=${input}`)]
+  const query = `{ execution(id: "${executionId}") { result } }`
+  const asked = async () => {
+    const { body } = await request(server, 'POST', '/graphql', { token: ann.token, body: { query } })
+    arrived.push(query)
+    return JSON.stringify(body).length
+  }
+  const waiting = [whole(path), whole(`/trpc/executions.get?input=${input}`), asked()]
   const leaving = await unread(server, { method: 'GET', path }, ann.token)
   for (const _ of Array(5)) await get(`/api/v1/agents/${id}`)
   await get(path, ben)
@@ -45,10 +51,49 @@ test('large reads of a token wait for each other, and delay no small or foreign 
   for (const length of await Promise.all(waiting)) expect(length).toBeGreaterThan(result.length)
 })
 
+const callerOf = (tokenId: string, organizationId = 'o') => ({ tokenId, userId: 'u', organizationId }) as Actor
+const createResponse = () => new EventEmitter() as ServerResponse
+
+test('large reads of the tokens of an organization wait in order if there are too many', async () => {
+  const reads = createLargeReads({ MAX_UNSENT_BYTES: 1_000_000 })
+  const done: string[] = []
+  const responses = Array.from({ length: 6 }, createResponse)
+  const read = async (index: number, caller: Actor, length: number) => {
+    await reads.read(caller, responses[index]!, async () => ({ data: 'x'.repeat(length) }))
+    done.push(`${index}`)
+  }
+  const all = [
+    read(0, callerOf('a'), 600_000),
+    read(1, callerOf('b'), 500_000),
+    read(2, callerOf('c'), 300_000),
+    read(3, callerOf('b'), 200_000),
+    read(4, callerOf('d', 'other'), 600_000),
+    read(5, callerOf('e'), 100),
+  ]
+  await nextTurn()
+  expect(done).toEqual(['0', '4', '5'])
+  responses[0]!.emit('close')
+  await nextTurn()
+  expect(done.slice(3)).toEqual(['1', '2'])
+  responses[1]!.emit('close')
+  await Promise.all(all)
+  expect(done.at(-1)).toBe('3')
+})
+
+test('a large read that waits too long is refused with 503, and delays no other', async () => {
+  const reads = createLargeReads({ MAX_UNSENT_BYTES: 1_000_000 }, 0, 1)
+  const [first, second, third] = Array.from({ length: 3 }, createResponse)
+  const read = (res: ServerResponse) => reads.read(callerOf('t'), res, async () => ({ data: 'x'.repeat(300_000) }))
+  await read(first!)
+  await expect(read(second!)).rejects.toMatchObject({ status: 503, headers: { 'Retry-After': '1' } })
+  first!.emit('close')
+  await read(third!)
+})
+
 test('the reads of a batch do not wait for a response that waits for theirs', async () => {
   const reads = createLargeReads({ MAX_UNSENT_BYTES: 1_000_000 })
-  const caller = { tokenId: 't', userId: 'u', organizationId: 'o' } as Actor
-  const [first, batch, other] = Array.from({ length: 3 }, () => new EventEmitter() as ServerResponse)
+  const caller = callerOf('t')
+  const [first, batch, other] = Array.from({ length: 3 }, createResponse)
   const done: string[] = []
   const read = async (name: string, res: ServerResponse) => {
     await reads.read(caller, res, async () => ({ data: 'x'.repeat(300_000) }))
