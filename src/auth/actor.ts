@@ -60,6 +60,7 @@ type TokenRow = {
   slug: string
 }
 
+/** Precision of the time of a token's last use (ms), so that a busy token is written once a minute. */
 const LAST_USED_PRECISION = 60_000
 
 /**

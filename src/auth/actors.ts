@@ -63,7 +63,7 @@ type ActorsDeps = Parameters<typeof authenticate>[0] &
 export function createActors(deps: ActorsDeps): Actors {
   const { accessTokens, bus, clock, db, idTokens } = deps
   // A resolution above 0 would set a timer at each use.
-  const known = new LRUCache<string, Actor>({ max: MAX_CACHED, ttl: FRESH, ttlResolution: 0 })
+  const cache = new LRUCache<string, Actor>({ max: MAX_CACHED, ttl: FRESH, ttlResolution: 0 })
   // Salts the cache keys, so that they are useless outside this process.
   const salt = randomBytes(16).toString('base64url')
   /** Number of revocations. An actor read before a revocation must not be cached after it. */
@@ -71,25 +71,25 @@ export function createActors(deps: ActorsDeps): Actors {
 
   const unsubscribe = bus.subscribe('token', (ids) => {
     revocations++
-    if (!ids) return known.clear()
-    for (const [key, { tokenId, sessionId = '', userId }] of known.entries()) {
-      if (ids.includes(tokenId) || ids.includes(sessionId) || ids.includes(userId)) known.delete(key)
+    if (!ids) return cache.clear()
+    for (const [key, { tokenId, sessionId = '', userId }] of cache.entries()) {
+      if (ids.includes(tokenId) || ids.includes(sessionId) || ids.includes(userId)) cache.delete(key)
     }
   })
 
-  async function remembered(text: string, look: () => Promise<Actor>): Promise<Actor> {
+  async function cached(text: string, load: () => Promise<Actor>): Promise<Actor> {
     const key = hash('sha256', salt + text)
-    const found = known.get(key)
+    const found = cache.get(key)
     if (found && !hasExpired(found, clock.now())) return found
     const before = revocations
-    const actor = await look()
-    if (before === revocations) known.set(key, actor)
+    const actor = await load()
+    if (before === revocations) cache.set(key, actor)
     return actor
   }
 
   async function ofToken({ authorization = '', organization, invalid }: Credentials, isFresh: boolean) {
-    const look = () => authenticate(deps, authorization, invalid)
-    const actor = await (isFresh ? look() : remembered(authorization, look))
+    const load = () => authenticate(deps, authorization, invalid)
+    const actor = await (isFresh ? load() : cached(authorization, load))
     const { organizationId: id, organizationSlug: slug } = actor
     if (organization === undefined) return actor
     const named = await findNamed(db, [{ id, slug }], organization, clock.now())
@@ -103,11 +103,11 @@ export function createActors(deps: ActorsDeps): Actors {
   }
 
   async function ofCookie(secret: string, organization: string | undefined, isFresh: boolean): Promise<Actor> {
-    const look = async () => {
+    const load = async () => {
       const { id: sessionId, userId } = await findSession(deps, secret)
       return { ...(await actorOfUser(db, userId, organization, clock.now())), sessionId }
     }
-    return isFresh ? look() : remembered(`cookie ${secret} ${organization ?? ''}`, look)
+    return isFresh ? load() : cached(`cookie ${secret} ${organization ?? ''}`, load)
   }
 
   async function find(credentials: Credentials, isFresh: boolean): Promise<Actor> {

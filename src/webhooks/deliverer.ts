@@ -20,6 +20,7 @@ const SPACING = 250
 const PATIENCE = 3_000
 /** Maximum number of times that one pass queues new events. */
 const MAX_ROUNDS = 10
+/** Interval at which old deliveries and events are removed (ms). */
 const RETENTION_INTERVAL = 60_000
 
 /** The kinds of events that a notice may announce. Other events wait for the next poll. */
@@ -56,7 +57,7 @@ export function createDeliverer(deps: Deps, pushBody: PushBody): Deliverer {
   let soon: NodeJS.Timeout | null = null
   let lastWoken = Number.NEGATIVE_INFINITY
   let isFirst = true
-  /** Whether anything may be to do without a notice. */
+  /** Whether there may be work that no notice announces. */
   let isWanted = true
 
   async function pass(): Promise<void> {
@@ -70,7 +71,7 @@ export function createDeliverer(deps: Deps, pushBody: PushBody): Deliverer {
     isWanted = (await attempts.start()) || readers.hasAny()
   }
 
-  /** Takes the claims of the server before over: on SQLite there is no other. */
+  /** Takes over the claims of the previous server. On SQLite there is no other server. */
   async function takeOver(): Promise<void> {
     if (isFirst && databaseFile(settings) !== null) {
       await db.$executeRaw(Prisma.sql`
@@ -87,17 +88,18 @@ export function createDeliverer(deps: Deps, pushBody: PushBody): Deliverer {
     readers.forget()
     log.warn({ webhookId: row.id, reason }, 'a webhook was disabled')
     if (!mail) return
+    for (const to of await keepersOf(row)) mail.send({ to, ...disabledMail(publicAddress(settings), row, reason) })
+  }
+
+  /** Finds the address of a webhook's owner, or else those of the organization's owners. */
+  async function keepersOf(row: WebhookRow): Promise<string[]> {
     const owner = await personOf(row.ownerId)
-    const isMember = await ownerOf(db, row)
-    const others =
-      isMember && owner
-        ? []
-        : await db.membership.findMany({
-            where: { organizationId: row.organizationId, role: 'owner' },
-            select: { user: { select: { email: true } } },
-          })
-    const addresses = isMember && owner ? [owner.email] : others.map(({ user }) => user.email)
-    for (const to of addresses) mail.send({ to, ...disabledMail(publicAddress(settings), row, reason) })
+    if (owner && (await ownerOf(db, row))) return [owner.email]
+    const owners = await db.membership.findMany({
+      where: { organizationId: row.organizationId, role: 'owner' },
+      select: { user: { select: { email: true } } },
+    })
+    return owners.map(({ user }) => user.email)
   }
 
   /** Finds the address of a person. Returns null for a service account, which gets no mail. */
