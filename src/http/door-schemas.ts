@@ -28,7 +28,11 @@ export const ChatRequest = z.object({
   messages: z.array(UIMessage).max(5_000).nullish().describe('All messages of the chat, the last one to be answered'),
   message: UIMessage.nullish().describe('The last message alone: the service has the others'),
   trigger: z.string().nullish().describe('`regenerate-message` answers the last message again, in a branch'),
-  tools: z.array(z.unknown()).nullish().describe('Functions of the page, in the form of OpenAI'),
+  tools: z
+    .union([z.array(z.unknown()), z.record(z.string(), z.unknown())])
+    .nullish()
+    .describe('Functions of the page: a list in the form of OpenAI, or an object by their names'),
+  system: z.string().max(100_000).nullish().describe("Instructions of the page, which come after the agent's prompt"),
   ...Execute.pick({ spaceId: true, model: true, modelSettings: true, fallbackModels: true, mediaIds: true }).shape,
 })
 

@@ -198,9 +198,15 @@ describe('a chat of the AI SDK', () => {
     expect(types).toContain('tool-output-available')
   })
 
-  it('pauses for a tool of the page and continues with its result', async () => {
-    const parameters = { type: 'object', properties: { city: { type: 'string' } } }
-    const body = { tools: [{ type: 'function', name: 'weather', description: 'Weather', parameters }] }
+  const parameters = { type: 'object', properties: { city: { type: 'string' } } }
+  it.each([
+    ['in a list', { tools: [{ type: 'function', name: 'weather', description: 'Weather', parameters }] }],
+    // As AssistantChatTransport of @assistant-ui/ai-sdk 0.0.7 does.
+    [
+      'by its name',
+      { callSettings: {}, system: 'Be brief.', tools: { weather: { description: 'Weather', parameters } } },
+    ],
+  ])('pauses for a tool that the page sends %s, and continues with its result', async (_, body) => {
     const chat: TestChat = startChat(
       crypto.randomUUID(),
       {
@@ -214,7 +220,18 @@ describe('a chat of the AI SDK', () => {
     model().script({ toolCalls: [call('client__weather', { city: 'Rome' })] }, { tokens: 'Warm.' })
     await chat.sendMessage({ text: 'Hello' })
     await expect.poll(() => textsOf(chat.lastMessage)).toEqual(['tool-weather', 'Warm.'])
-    expect(model().requests.at(-1)?.body.messages.at(-1)).toMatchObject({ role: 'tool', content: '{"degrees":21}' })
+    const { messages, tools } = model().requests.at(-1)!.body
+    expect(messages.at(-1)).toMatchObject({ role: 'tool', content: '{"degrees":21}' })
+    const offered = { name: 'client__weather', description: 'Weather', parameters }
+    expect(tools).toContainEqual(expect.objectContaining({ function: expect.objectContaining(offered) }))
+    expect(String(messages[0]?.content).endsWith('Be brief.')).toBe('system' in body)
+  })
+
+  it('answers a page of assistant-ui, whose tools are an object even if it has none', async () => {
+    model().script({ tokens: 'Good day.' })
+    const chat = startChat(crypto.randomUUID(), {}, agent, { tools: {} })
+    await chat.sendMessage({ text: 'Hello' })
+    expect([textsOf(chat.lastMessage), chat.error]).toEqual([['Good day.'], undefined])
   })
 
   it.each([

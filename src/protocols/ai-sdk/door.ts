@@ -5,6 +5,7 @@ import type { Actor } from '../../auth/actor.ts'
 import { textOf, toAppError } from '../../errors.ts'
 import { find } from '../../executions/service.ts'
 import { ChatRequest } from '../../http/door-schemas.ts'
+import { asObject } from '../../lib/unknown.ts'
 import type { Context } from '../../trpc.ts'
 import type { RouteMatch } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
@@ -58,8 +59,8 @@ export async function handle(
 
 /** Returns the run that a request asks for. Throws 400 for messages that no run can have. */
 function toRunRequest(agent: CachedAgent, path: string, body: z.output<typeof Request>): RunRequest {
-  const { id, messages, message, trigger, tools, ...options } = body
-  const transcript = readMessages(message ? [message] : (messages ?? []))
+  const { id, messages, message, trigger, tools, system, ...options } = body
+  const transcript = readMessages(message ? [message] : (messages ?? []), system)
   return {
     agent,
     protocol: 'ai-sdk',
@@ -72,9 +73,15 @@ function toRunRequest(agent: CachedAgent, path: string, body: z.output<typeof Re
     results: transcript.allResults,
     files: transcript.files,
     isAnew: trigger === 'regenerate-message',
-    client: clientOf(transcript, readTools(tools)),
+    client: clientOf(transcript, readTools(listOf(tools))),
   }
 }
+
+/** Lists the functions of a page. assistant-ui has them by their names. */
+const listOf = (tools: z.output<typeof Request>['tools']): readonly unknown[] =>
+  Array.isArray(tools)
+    ? tools
+    : Object.entries(tools ?? {}).map(([name, tool]) => ({ ...asObject(tool), type: 'function', name }))
 
 async function resume(context: Context, actor: Actor, res: ServerResponse, agent: CachedAgent, chatId: string) {
   const { deps } = context

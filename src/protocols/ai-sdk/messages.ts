@@ -12,9 +12,10 @@ const isTool = ({ type }: UIPart): boolean => type === 'dynamic-tool' || type.st
 
 const nameOf = (part: UIPart): string => (part.type === 'dynamic-tool' ? asText(part.toolName) : part.type.slice(5))
 
-/** Reads the messages of a request as turns. */
-export function readMessages(messages: readonly Message[]): ClientConversation {
+/** Reads the messages of a request as turns, and the instructions beside them. */
+export function readMessages(messages: readonly Message[], system?: string | null): ClientConversation {
   const turns = createTurns()
+  if (system) turns.instruct(system)
   for (const message of messages) {
     const text = textOf(message)
     if (message.role === 'system') turns.instruct(text)
