@@ -1,4 +1,5 @@
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
+import { isIP } from 'node:net'
 import { createCookieReader } from './auth/session-cookie.ts'
 import type { Deps } from './deps.ts'
 import { type AppError, methodNotAllowed, toAppError, toBody, unavailable } from './errors.ts'
@@ -193,13 +194,18 @@ function sendError(deps: Deps, error: AppError, res: ServerResponse, requestId: 
   else sendJson(res, error.status, toBody(error, requestId), error.headers)
 }
 
-/** Returns the client address: the peer of the connection, or the last `X-Forwarded-For` entry of a trusted proxy. */
+/**
+ * Returns the client address: the peer of the connection, or the last `X-Forwarded-For` entry of a trusted proxy. Azure's
+ * gateways write the port behind it, which differs for each connection. Squid may write `unknown`.
+ */
 function addressOf(req: IncomingMessage, { TRUST_PROXY }: Settings): string | undefined {
-  const forwarded =
-    TRUST_PROXY &&
+  const peer = req.socket.remoteAddress
+  if (!TRUST_PROXY) return peer
+  const last =
     String(req.headers['x-forwarded-for'] ?? '')
       .split(',')
       .at(-1)
-      ?.trim()
-  return forwarded || req.socket.remoteAddress
+      ?.trim() ?? ''
+  const address = last.replace(/^\[(.+)\](?::\d+)?$|^([\d.]+):\d+$/, '$1$2')
+  return isIP(address) ? address : peer
 }

@@ -85,8 +85,8 @@ export async function create(actor: Actor, deps: Deps, input: z.output<typeof Cr
 
 /**
  * DELETE /keys/{id}: revokes the key and ends its open requests and streams. With `cascade` also revokes the keys
- * created with it, pauses missions written with any of them, cancels their runs, deletes their invitations and disables
- * their webhooks; without, the response lists these.
+ * created with it, pauses missions written with any of them, cancels their runs, deletes their invitations and push
+ * notifications, and disables their webhooks; without, the response lists these.
  */
 export async function remove(actor: Actor, deps: Deps, { id, cascade = false }: z.output<typeof RevokeKey>) {
   const { organizationId } = actor
@@ -147,8 +147,8 @@ const first = ({ keys, missions, runs }: z.input<typeof Derived>) => ({
 const OPENING = ['invitation.create', 'webhook.create', 'webhook.update', 'webhook.rotate']
 
 /**
- * Deletes the open invitations, and disables the webhooks, that the audit log attributes to some keys. It then has an
- * event for each.
+ * Deletes the open invitations and push notifications, and disables the webhooks, that the audit log attributes to some
+ * keys. It then has an event for each.
  */
 async function closeDoors(tx: Tx, actor: Actor, tokenIds: string[], now: Date): Promise<void> {
   const { organizationId } = actor
@@ -157,11 +157,11 @@ async function closeDoors(tx: Tx, actor: Actor, tokenIds: string[], now: Date): 
   const orderBy = [{ createdAt: 'desc' as const }, { id: 'desc' as const }]
   const invited = await tx.invitation.findMany({ where: open, select, orderBy, take: MAX_ROWS })
   const invitations = invited.map(({ id }) => id)
-  const enabled = { organizationId, executionId: null, enabled: true }
-  const webhooks = (await tx.webhook.findMany({ where: enabled, select })).map(({ id }) => id)
+  const enabled = { organizationId, enabled: true }
+  const webhooks = await tx.webhook.findMany({ where: enabled, select: { id: true, executionId: true } })
   const made = new Set<string>()
   const keys = new Set(tokenIds)
-  for (const ids of chunk([...invitations, ...webhooks], MAX_IN)) {
+  for (const ids of chunk([...invitations, ...webhooks.map(({ id }) => id)], MAX_IN)) {
     const where = { organizationId, target: { in: ids }, action: { in: OPENING }, tokenId: { not: null } }
     const events = await tx.auditEvent.findMany({ where, select: { target: true, tokenId: true } })
     for (const { target, tokenId } of events) if (tokenId !== null && keys.has(tokenId)) made.add(target)
@@ -170,8 +170,10 @@ async function closeDoors(tx: Tx, actor: Actor, tokenIds: string[], now: Date): 
     const { count } = await tx.invitation.deleteMany({ where: { id } })
     if (count) await audit(tx, actor, 'invitation.delete', id, now)
   }
-  for (const id of webhooks.filter((id) => made.has(id)))
+  for (const { id, executionId } of webhooks.filter(({ id }) => made.has(id))) {
     await disable(asDb(tx), { id, organizationId }, 'The key it was made or changed with was revoked', now)
+    if (executionId !== null) await audit(tx, actor, 'webhook.delete', id, now, { executionId })
+  }
 }
 
 /**

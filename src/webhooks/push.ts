@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
-import type { Actor } from '../auth/actor.ts'
+import { type Actor, holdCredential } from '../auth/actor.ts'
+import { audit } from '../auth/audit.ts'
 import { dataKeyOf } from '../crypto/data-key.ts'
 import type { Prisma } from '../db/client.ts'
 import type { FeedPosition } from '../db/events.ts'
@@ -60,10 +61,15 @@ export async function setPush(
   const now = deps.clock.now()
   const owner = { organizationId, id: idOf(actor, executionId, push.id) }
   await deps.db.$transaction(async (tx) => {
+    await holdCredential(tx, deps.settings, actor)
     const key = await dataKeyOf(tx, deps, organizationId, now)
-    const address = { url: sealUrl(key, owner, push.url), shownUrl: new URL(push.url).origin }
+    const shownUrl = new URL(push.url).origin
+    const address = { url: sealUrl(key, owner, push.url), shownUrl }
     const data = { ...address, push: sealPush(key, owner, push), updatedAt: now }
     const { count } = await tx.webhook.updateMany({ where: owner, data })
+    // The end of a key with everything made with it finds the notification by this event.
+    const action = count ? 'webhook.update' : 'webhook.create'
+    await audit(tx, actor, action, owner.id, now, { executionId, url: shownUrl })
     if (count) return
     const others = await tx.webhook.count({ where: ofCaller(actor, executionId) })
     if (others >= MAX_PUSHES)
@@ -106,6 +112,10 @@ export async function listPushes(actor: Actor, deps: Deps, executionId: string):
 }
 
 /** Ends a notification of a caller, if there is one. */
-export async function deletePush(actor: Actor, { db }: Deps, executionId: string, id: string): Promise<void> {
-  await db.webhook.deleteMany({ where: { ...ofCaller(actor, executionId), id: idOf(actor, executionId, id) } })
+export async function deletePush(actor: Actor, { db, clock }: Deps, executionId: string, name: string): Promise<void> {
+  const id = idOf(actor, executionId, name)
+  await db.$transaction(async (tx) => {
+    const { count } = await tx.webhook.deleteMany({ where: { ...ofCaller(actor, executionId), id } })
+    if (count) await audit(tx, actor, 'webhook.delete', id, clock.now(), { executionId })
+  })
 }

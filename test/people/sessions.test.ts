@@ -18,6 +18,7 @@ const PASSWORD = 'eleven blue kettles sing'
 const NEXT = 'twelve red kettles whistle'
 
 const server = await use(startServer())
+const proxied = await use(startServer({ TRUST_PROXY: 'true' }))
 beforeEach(() => server.service.deps.db.signInLimit.deleteMany({}))
 
 const db = () => server.service.deps.db
@@ -630,4 +631,22 @@ it.each([
   [undefined, ''],
 ])('the network of %s is %s', (address, network) => {
   expect(networkOf(address)).toBe(network)
+})
+
+it.each([
+  ['192.0.2.7:50124', '192.0.2.7'],
+  ['10.0.0.1, 192.0.2.7:50125', '192.0.2.7'],
+  ['2001:db8::7', '2001:db8::7'],
+  ['[2001:db8::7]', '2001:db8::7'],
+  ['[2001:db8::7]:50124', '2001:db8::7'],
+  ['unknown', '127.0.0.1'],
+  ['192.0.2.7, ', '127.0.0.1'],
+])('a proxy that forwards %s names the client %s', async (forwarded, address) => {
+  const person = await proxied.member()
+  const options = { token: person.token, body: { name: 'Ada', systemPrompt: 'x' } }
+  const headers = { 'X-Forwarded-For': forwarded }
+  const { body } = await request(proxied, 'POST', '/api/v1/agents', { ...options, headers })
+  const where = { action: 'agent.create', target: body.id }
+  const { ip } = await proxied.service.deps.db.auditEvent.findFirstOrThrow({ where })
+  expect(ip?.replace('::ffff:', '')).toBe(address)
 })

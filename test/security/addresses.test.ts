@@ -95,12 +95,17 @@ it('the forbidden addresses have more than 120 spellings', () => {
   expect(new Set(addresses()).size).toBeGreaterThan(120)
 })
 
-it.each(['1.1.1.1', '100.63.255.255', '172.32.0.1', '223.255.255.255', '2606:4700:4700::1111', '2a00:1450::1'])(
-  'the address %s is public',
-  (address) => {
-    expect(isPublicAddress(address)).toBe(true)
-  },
-)
+it.each([
+  '1.1.1.1',
+  '100.63.255.255',
+  '168.63.129.17',
+  '172.32.0.1',
+  '223.255.255.255',
+  '2606:4700:4700::1111',
+  '2a00:1450::1',
+])('the address %s is public', (address) => {
+  expect(isPublicAddress(address)).toBe(true)
+})
 
 it('no forbidden address is public, whichever network a connection would need', () => {
   const found = FORBIDDEN_HOSTS.flatMap((host) => URL.parse(`http://${host}/`)?.hostname.replace(/^\[|\]$/g, '') ?? [])

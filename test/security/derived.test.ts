@@ -186,6 +186,35 @@ describe('a key', () => {
       expect(webhook).toMatchObject(id === own ? { enabled: true } : { enabled: false, disabledReason })
   })
 
+  it('a key that is revoked with cascade ends the push notifications set with it for any run', async () => {
+    const who = await server.member()
+    const key = await createKey(who)
+    const { runId, agentId, finish } = await derive(who)
+    const push = async (by: Holder, id: string) => {
+      const url = 'https://hooks.example/secret'
+      const params = { taskId: runId, pushNotificationConfig: { id, url } }
+      const body = { jsonrpc: '2.0', id: 1, method: 'tasks/pushNotificationConfig/set', params }
+      const answer = await request(server, 'POST', `/a2a/agents/${agentId}`, { token: by.token, body })
+      expect(answer.body.error).toBeUndefined()
+    }
+    for (const [by, id] of [
+      [who, 'own'],
+      [key, 'other'],
+      [who, 'changed'],
+      [key, 'changed'],
+    ] as const)
+      await push(by, id)
+    const where = { executionId: runId }
+    const { auditEvent, webhook } = server.service.deps.db
+    const set = await auditEvent.findMany({ where: { actor: who.userId, action: { startsWith: 'webhook.' } } })
+    expect(set.map(({ action }) => action).sort()).toEqual([...Array(3).fill('webhook.create'), 'webhook.update'])
+    expect(JSON.stringify(set)).not.toContain('/secret')
+    await revoke(who, key.id, '?cascade=true')
+    expect(await webhook.count({ where })).toBe(1)
+    expect(await auditEvent.count({ where: { actor: who.userId, action: 'webhook.delete' } })).toBe(2)
+    finish()
+  })
+
   it('a key that is revoked alone leaves its invitations and webhooks', async () => {
     const who = await server.member({ organization: 'Other doors', role: 'admin' })
     const key = await createKey(who)

@@ -1,13 +1,17 @@
 import { lookup } from 'node:dns/promises'
 import { BlockList, isIP } from 'node:net'
 
-/** Addresses that look global but are reserved (IANA's special-purpose registries). */
+/**
+ * Addresses that look global but are reserved (IANA's special-purpose registries), or lead to the host of a virtual
+ * machine: Azure's WireServer, which gives out secrets of the machine.
+ */
 const SPECIAL = new BlockList()
 for (const [network, prefix] of [
   ['0.0.0.0', 8],
   ['10.0.0.0', 8],
   ['100.64.0.0', 10],
   ['127.0.0.0', 8],
+  ['168.63.129.16', 32],
   ['169.254.0.0', 16],
   ['172.16.0.0', 12],
   ['192.0.0.0', 24],
