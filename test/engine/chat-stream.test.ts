@@ -240,6 +240,10 @@ describe('the reader of chat completions', () => {
     ['texts', [chunk({}, 'stop', { usage: { prompt_tokens: '3', completion_tokens: '4.0' } })]],
     ['other names', [chunk({}, 'stop', { usage: { input_tokens: 3, output_tokens: 4 } })]],
     ['the total', [chunk({}, 'stop', { usage: { prompt_tokens: 3, completion_tokens: null, total_tokens: 7 } })]],
+    [
+      'the total, with cached tokens under the names of Bedrock',
+      [chunk({}, 'stop', { usage: { inputTokens: 1, outputTokens: 4, totalTokens: 7, cacheReadInputTokens: 2 } })],
+    ],
     ['the total, without a count of the reasoning', [chunk({}, 'stop', { usage: { ...USAGE, completion_tokens: 1 } })]],
     [
       'reasoning beside the output',

@@ -205,6 +205,12 @@ describe('the advice on a failure', () => {
       expect.stringContaining('OPENAI_RESPONSES_BASE_URL'),
     ],
     [
+      answered(400, {
+        error: "Unsupported parameter: 'messages'. In the Responses API, this parameter has moved to 'input'.",
+      }),
+      expect.stringContaining('OPENAI_RESPONSES_BASE_URL'),
+    ],
+    [
       answered(400, { error: "The model 'x' does not support the '/v1/responses' API" }),
       expect.stringContaining('set OPENAI_BASE_URL'),
     ],

@@ -256,6 +256,15 @@ test.each([
   [400, 'input length and `max_tokens` exceed context limit: 199000 + 64000 > 200000', undefined],
   [
     400,
+    "This model's maximum context length is 32768 tokens. However, you requested 50000 output tokens and your prompt contains at least 1000 input tokens, for a total of at least 51000 tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
+    'answer:31748',
+  ],
+  [400, 'max_tokens=50000 cannot be greater than max_model_len=max_total_tokens=32768.', 'max_tokens:32768'],
+  [400, 'all elements in messages must have a non-empty content', 'blank_content'],
+  [400, "'tools' parameter provided but model does not support tool use", 'tools'],
+  [500, 'JSON schema conversion failed: Unrecognized schema: {"not":{}}', 'output:schema'],
+  [
+    400,
     "Failed to generate JSON. Please adjust your prompt. See 'failed_generation' for more details.",
     'output:schema',
   ],

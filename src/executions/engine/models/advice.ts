@@ -19,6 +19,9 @@ const NO_RESPONSES =
 
 const RAISE_LIMIT = 'Raise maxOutputTokens in modelSettings, or lower reasoningEffort'
 
+const RESPONSES_ONLY =
+  "This server offers the model in OpenAI's Responses API only: set OPENAI_RESPONSES_BASE_URL and name the model openai/…"
+
 /** The advice on each failure. The first that fits counts. */
 const ADVICE: readonly Advice[] = [
   // nginx and servers in Go, which answer in plain text.
@@ -36,6 +39,7 @@ const ADVICE: readonly Advice[] = [
   // A gateway or a firewall has answered instead of the server. Cloudflare's answers its errors as a text.
   [['auth', 'refused', 'unreadable'], /a web page\b|: error code: 1\d{3}$|\bJSON that is not\b/, checkAddress],
   // Models that a server offers in one of OpenAI's APIs only.
+  [['unsupported'], /in the responses api, this parameter has moved/i, RESPONSES_ONLY],
   [
     ['refused', 'unsupported', 'unknown_model'],
     NO_RESPONSES,
@@ -44,7 +48,7 @@ const ADVICE: readonly Advice[] = [
   [
     ['refused', 'unsupported', 'unknown_model'],
     /v1\/responses|(?:\bnot|n't)\b (?:support|accessible|available|enabled)[^/]{0,40}\/(?:v1\/)?chat\/completions\b/i,
-    "This server offers the model in OpenAI's Responses API only: set OPENAI_RESPONSES_BASE_URL and name the model openai/…",
+    RESPONSES_ONLY,
   ],
   [
     ['auth', 'refused', 'unsupported'],

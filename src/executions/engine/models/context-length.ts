@@ -40,7 +40,8 @@ const TOO_LONG: readonly RegExp[] = [
 const OTHER_LIMITS: readonly RegExp[] = [
   /\.(?:call_)?id\W{1,4}string[ _](?:too[ _]long|above_max_length)/i,
   /^(?:HTTP \d+: )?\W*max_(?:completion_|output_|new_)?tokens\b\W{0,3}(?:\d+\W{1,3})?(?:exceeds|must(?! be at least 1, got -)|cannot|should|is greater|:? ?\d+ ?>)/i,
-  /maximum tokens you requested|number of (?:requested )?(?:output|completion|new) tokens/i,
+  // vLLM advises to reduce this number where the prompt and the answer together exceed its context.
+  /maximum tokens you requested|^(?!.*context length).*number of (?:requested )?(?:output|completion|new) tokens/is,
   /tokens? per (?:min|hour|day)|rate limit reached/i,
   // Bedrock.
   /too many tokens, please wait/i,

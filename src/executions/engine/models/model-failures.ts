@@ -265,7 +265,7 @@ const REFUSED_BY_500 = anyOf(
   /expected 'content' to be/,
   /missing data required|roles must alternate|message must be at the beginning/,
   /\bjinja exception\b|unable to generate parser for this template/,
-  /fail\w* to (?:parse|convert|initialize)\b.{0,80}(?:grammar|schema)|grammar.{0,40}(?:fail|invalid)/,
+  /fail\w* to (?:parse|convert|initialize)\b.{0,80}(?:grammar|schema)|grammar.{0,40}(?:fail|invalid)|schema conversion failed/,
 )
 
 const REFUSALS: ReadonlySet<number> = new Set([400, 404, 405, 415, 422, 501])

@@ -57,11 +57,12 @@ function countsOf(usage: Fields): Counts {
     ),
     cacheRead: first(
       ...[details.cached_tokens, usage.prompt_cache_hit_tokens, usage.cached_tokens, usage.cache_read_input_tokens],
-      ...[details.cache_read_input_tokens, usage.cachedContentTokenCount],
+      ...[details.cache_read_input_tokens, usage.cachedContentTokenCount, usage.cacheReadInputTokens],
+      ...[usage.cachedInputTokens, usage.cached_input_tokens, usage.cache_read_tokens],
     ),
     cacheWrite: first(
       ...[details.cache_write_tokens, details.cache_creation_tokens, usage.cache_creation_input_tokens],
-      details.cache_creation_input_tokens,
+      ...[details.cache_creation_input_tokens, usage.cacheWriteInputTokens, usage.cache_write_tokens],
     ),
     reasoning: first(outputDetails.reasoning_tokens, usage.reasoning_tokens, usage.thoughtsTokenCount),
   }

@@ -77,7 +77,7 @@ const OF_SOME_FILES =
  * one of blanks (Bedrock, LM Studio).
  */
 const BLANK_CONTENT =
-  /\bat least 1 character\b|\bcontent\b\W{0,2} field that is not empty|\b(?:content|role 'assistant')\W{0,2} (?:must not|cannot|can't) be (?:empty|blank)|content blocks must be non-?empty|\bcontent is empty\b|at least one content element/i
+  /\bat least 1 character\b|\bcontent\b\W{0,2} field that is not empty|\b(?:content|role 'assistant')\W{0,2} (?:must not|cannot|can't) be (?:empty|blank)|content blocks must be non-?empty|\bcontent is empty\b|at least one content element|a non-empty content\b/i
 const BLANKS =
   /\bnon-?whitespace text\b|\bcontent\b\W{0,2} field that is not empty|\btext field in the contentblock\b.{0,80}\bis blank/i
 
@@ -145,6 +145,8 @@ export const RULES_OF_SENTENCE: readonly Rule[] = [
     when: ['isCompatible', 'hasContentParts'],
     says: /\bcontent\b.{0,80}(?:\bstr(?:ing)?\b|\btext\b)|content as a list|(?:variant|type|tag)\W{1,3}(?:thinking|reasoning)\b/i,
   },
+  // gpt-oss, whose template accepts one of them beside calls.
+  { change: 'reasoning', when: ['isCompatible', 'hasReasoning'], says: /both content and thinking/i },
   {
     change: 'add_reasoning',
     when: ['isCompatible', 'hasCalls'],
@@ -237,7 +239,7 @@ const OF_TOOLS = /\b(?:tools?|functions?|function_declarations)[.[]\w/i
 
 /** Wordings for a schema of an answer that is rejected for its contents, rather than any schema. */
 const OF_THIS_SCHEMA =
-  /schema\b.*\binvalid|invalid\b.*\bschema|\bschema[.[]|\.schema\b|schema (?:fields?|keywords?|contains|is too|produces)|schema\b.{0,80}(?:\btoo many|\bexceeds?\b|\bdepth)|\b(?:grammar|automaton)\b|\bin context=|failed to generate json|generated json\b/i
+  /schema\b.*\binvalid|invalid\b.*\bschema|\bschema[.[]|\.schema\b|schema (?:conversion|fields?|keywords?|contains|is too|produces)|schema\b.{0,80}(?:\btoo many|\bexceeds?\b|\bdepth)|\b(?:grammar|automaton)\b|\bin context=|failed to generate json|generated json\b/i
 
 /** Rules for rejections that name a part of the request, in the field or in the sentence. */
 export const RULES_OF_PARTS: readonly Rule[] = [
@@ -337,7 +339,7 @@ const TOOLS_HERE = new RegExp(
 
 const TOOL_USE = '(?:tools?|functions?)(?:[ _-](?:use|usage|calls?|calling))?'
 const TOOL = `['"\`]?${TOOL_USE}(?: or ${TOOL_USE})?['"\`]?`
-const START = '(?:^|[:,"-] ?|\\. )'
+const START = '(?:^|[:,"-] ?|\\. |\\bbut )'
 const END = `(?=$|[.,;:!()"']| (?:for|with|by|in|on) ${OF_MODEL}| but )`
 
 /** Wordings for tools that the model never supports: other sentences may be about one tool, or a part of it. */
@@ -397,6 +399,7 @@ const MOST_TOKENS: readonly RegExp[] = [
   /\d > (\d+)/,
   /(?:less than or equal to|<=|limit(?: of| is|ed to)?|up to|at most|maximum(?: value)? (?:of|is)|maximum allowed) ?[`'"(]?(\d+)/i,
   /\[\d+, ?(\d+)\]/,
+  /(?:can ?not|can't|must not) be (?:greater|larger|more) than \D{0,60}?(\d+)/i,
   /(?:(?:can|must) ?not exceed|between \d+ and|\bmax(?:imum)?:?) (\d+)/i,
 ]
 
