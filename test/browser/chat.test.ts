@@ -101,6 +101,17 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await expect.poll(() => lastAnswer(page)).toContain('Some.')
     await page.getByRole('log').press('ArrowUp')
     await expect.poll(toEnd).toBeGreaterThan(2)
+    // A late answer that adds lines far above leaves the reader there.
+    await page.getByRole('log').evaluate(async (box) => {
+      const top = box.scrollTop
+      const growth = document.createElement('p')
+      growth.style.height = '20px'
+      box.firstElementChild?.prepend(growth)
+      while (box.scrollTop === top) await new Promise((done) => requestAnimationFrame(done))
+      await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))
+      growth.remove()
+    })
+    await latest.waitFor()
     gate.resolve()
     await expect.poll(() => lastAnswer(page)).toContain('A rest.')
     await latest.waitFor()

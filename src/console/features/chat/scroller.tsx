@@ -6,8 +6,9 @@ import { KEEPS_PLACE } from './turn.tsx'
 
 const t = texts.chat
 
-/** The keys that scroll up. */
+/** The keys that scroll up, and those that scroll down. */
 const UP: ReadonlySet<string> = new Set(['ArrowUp', 'PageUp', 'Home'])
+const DOWN: ReadonlySet<string> = new Set(['ArrowDown', 'PageDown', 'End', ' '])
 
 /** The distance from the end at which a person has reached it (px). */
 const NEAR = 80
@@ -36,7 +37,7 @@ export function Scroller({ sent, children }: { sent: string | undefined; childre
   const follow = useRef(true)
   const observed = useRef('')
   const lastTop = useRef(0)
-  /** Whether the person has left the end by a key or a wheel. */
+  /** Whether the person has left the end by a key or a wheel, and neither reached it nor begun to return. */
   const isReading = useRef(false)
   /** The first visible turn, and the distance between its top and that of the content's scrolled part (px). */
   const anchor = useRef<{ turn: Element; top: number } | null>(null)
@@ -75,6 +76,10 @@ export function Scroller({ sent, children }: { sent: string | undefined; childre
     leaveOrFollow(false)
   }
 
+  const turnBack = () => {
+    isReading.current = false
+  }
+
   useLayoutEffect(() => {
     const observer = new ResizeObserver(() => {
       if (!box.current) return
@@ -108,15 +113,19 @@ export function Scroller({ sent, children }: { sent: string | undefined; childre
           hold()
           // A browser that has turned or resized the window scrolls before the observer can.
           if (sizeOf(currentTarget) !== observed.current) return
-          const isNear = scrollHeight - scrollTop - clientHeight < NEAR
-          // On the way up a person is near at first, too. An answer that grows between a step down and its event is far
-          // from its end, but nobody has left that.
-          if (isNear ? !isUp || !isReading.current : isUp) leaveOrFollow(isNear)
+          const left = scrollHeight - scrollTop - clientHeight
+          const isNear = left < NEAR
+          const isReached = left < 2 && !isUp
+          // On the way up a person is near at first, too, and the browser scrolls down when lines appear above. An answer
+          // that grows between a step down and its event is far from its end, but nobody has left that.
+          if (isNear ? isReached || !isReading.current : isUp) leaveOrFollow(isNear)
         }}
-        onWheel={({ deltaY }) => deltaY < 0 && leave()}
+        onWheel={({ deltaY }) => (deltaY < 0 ? leave() : turnBack())}
         onKeyDown={({ key, target }) => {
           const isTyping = target instanceof Element && target.matches('input, textarea')
-          if (UP.has(key) && !isTyping) leave()
+          if (isTyping) return
+          if (UP.has(key)) leave()
+          if (DOWN.has(key)) turnBack()
         }}
       >
         <div ref={content} className="mx-auto flex max-w-3xl flex-col gap-3 px-4 py-6">
