@@ -102,7 +102,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
     ...found.spaces.map(toSpace),
   ].filter(({ key }) => text.trim() && !known.has(key))
   const shown = [...fitting, ...more].slice(0, MAX_ITEMS)
-  const { setAt, field, listbox, optionOf } = useCombobox(shown, ({ go }) => {
+  const { goTo, field, listbox, optionOf } = useCombobox(shown, ({ go }) => {
     onClose()
     go()
   })
@@ -121,7 +121,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
         value={text}
         onChange={({ target }) => {
           setText(target.value)
-          setAt(0)
+          goTo(null)
         }}
       />
       <div role="listbox" {...listbox} aria-label={t.results} className="max-h-[50vh] overflow-y-auto">

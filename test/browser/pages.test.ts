@@ -664,6 +664,8 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     const output = { schema: { type: 'object' } }
     expect(await save()).toMatchObject({ maxTurns: 7, output, schedule: { ...schedule, catchUp: 'skip' } })
     await edit()
+    // The page reads what it has saved.
+    await expect.poll(() => page.getByLabel('Maximum number of model steps').inputValue()).toBe('7')
     await page.getByLabel('Maximum number of model steps').fill('')
     await page.getByLabel('JSON Schema of the answers').fill('')
     expect(await save()).toMatchObject({ maxTurns: null, output: null, schedule: { catchUp: 'skip' } })
@@ -956,7 +958,8 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
 
   it('have a palette that finds chats, spaces and all agents by the keyboard alone', async () => {
     await request(server, 'POST', '/api/v1/chats', { body: { title: 'An old traite\u0301' } })
-    await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Cafe\u0301 of the harbour' } })
+    for (const name of ['Space of tides', 'Cafe\u0301 of the harbour'])
+      await request(server, 'POST', '/api/v1/spaces', { body: { name } })
     const { page } = await visit(browser, owner, '/app/agents?show=public')
     await page.getByText('Agents that other organizations make public appear here.').waitFor()
     const palette = page.getByRole('combobox')
@@ -981,6 +984,29 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await page.getByRole('dialog').getByText('Loading').waitFor()
     gate.resolve()
     await page.getByRole('option', { name: 'An old traite\u0301' }).waitFor()
+    await page.unrouteAll({ behavior: 'wait' })
+    // The lists of the newest things come after what the search finds, and leave the current option.
+    await page.reload()
+    const first = Promise.withResolvers<void>()
+    let lists = 0
+    await page.route(/\/trpc\/[^?]*spaces\.list/, async (route) => {
+      lists += 1
+      if (lists === 1) await first.promise
+      await route.continue()
+    })
+    await page.getByText('Agents that other organizations make public appear here.').waitFor()
+    await page.keyboard.press('Control+k')
+    await page.getByRole('combobox').fill('space')
+    await page.getByRole('option', { name: 'Space of tides' }).waitFor()
+    const current = page.getByRole('option', { name: 'Space of tides', selected: true })
+    const goUp = async () => {
+      if (!(await current.count())) await page.keyboard.press('ArrowUp')
+      return current.count()
+    }
+    await expect.poll(goUp).toBe(1)
+    first.resolve()
+    await page.getByRole('option', { name: 'Cafe\u0301 of the harbour' }).waitFor()
+    expect(await current.count()).toBe(1)
     await page.unrouteAll({ behavior: 'wait' })
     await page.getByRole('combobox').fill('CAFÉ')
     await page.getByRole('option', { name: 'Cafe\u0301 of the harbour' }).waitFor()

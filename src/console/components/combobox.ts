@@ -11,12 +11,16 @@ export const fits = (text: string, search: string): boolean =>
 /**
  * The keyboard of a text field with a list of options below it, by the pattern "combobox" of WAI-ARIA: the focus stays
  * in the field, arrows go through the options, Enter chooses one. Returns attributes for the three kinds of elements.
+ * Options that arrive later, in any order, leave the current one, which is the first until the person goes to another.
  */
 export function useCombobox<Item extends { key: string }>(items: readonly Item[], choose: (item: Item) => void) {
   const id = useId()
   const list = useRef<HTMLDivElement>(null)
-  const [at, setAt] = useState(0)
-  const current = Math.min(at, items.length - 1)
+  const [wanted, goTo] = useState<string | null>(null)
+  const current = Math.max(
+    0,
+    items.findIndex(({ key }) => key === wanted),
+  )
   const currentKey = items[current]?.key
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: the current option comes into view
@@ -25,7 +29,8 @@ export function useCombobox<Item extends { key: string }>(items: readonly Item[]
   }, [currentKey])
 
   return {
-    setAt,
+    /** Makes an option the current one, or the first again. */
+    goTo,
     field: {
       'aria-autocomplete': 'list',
       'aria-controls': items.length ? `${id}-list` : undefined,
@@ -37,7 +42,7 @@ export function useCombobox<Item extends { key: string }>(items: readonly Item[]
         const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
         if (step) {
           event.preventDefault()
-          setAt((current + step + items.length) % Math.max(1, items.length))
+          goTo(items.at((current + step) % items.length)?.key ?? null)
         }
         const item = items[current]
         if (event.key === 'Enter' && item) choose(item)
@@ -50,7 +55,7 @@ export function useCombobox<Item extends { key: string }>(items: readonly Item[]
         id: `${id}-${item.key}`,
         tabIndex: -1,
         'aria-selected': index === current,
-        onPointerMove: () => setAt(index),
+        onPointerMove: () => goTo(item.key),
         onClick: () => choose(item),
       }
     },

@@ -58,14 +58,14 @@ export function Picker(props: Props) {
 
   const type = (text: string) => {
     setSearch(text)
-    setAt(0)
+    goTo(null)
     onSearch(text.trim())
   }
   const close = () => {
     setSearch(null)
     onSearch('')
   }
-  const { setAt, field, listbox, optionOf } = useCombobox(options, (option: Option) => {
+  const { goTo, field, listbox, optionOf } = useCombobox(options, (option: Option) => {
     write()
     setLast(option)
     onChange(option.key)
@@ -73,12 +73,7 @@ export function Picker(props: Props) {
   })
   const open = () => {
     setSearch('')
-    setAt(
-      Math.max(
-        0,
-        options.findIndex(({ key }) => key === value),
-      ),
-    )
+    goTo(value)
   }
 
   // The typed text replaces the choice.
