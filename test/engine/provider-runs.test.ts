@@ -574,6 +574,14 @@ it('a reasoning effort that the model does not have becomes the nearest one, wit
   ])
 })
 
+it('a temperature above that of the model is lowered or left out, with one warning', async () => {
+  const warm = (model: string) => run([anthropic.text('Hi')], model, { modelSettings: { temperature: 1.7 } })
+  const [older, newer] = [await warm('anthropic/claude-opus-4-1'), await warm('anthropic/claude-sonnet-5-5')]
+  expect([older, newer].map(({ requests }) => requests[0]!.body.temperature)).toEqual([1, undefined])
+  expect(older.execution.warnings).toMatchObject([{ text: expect.stringContaining('temperature 1.7: the nearest') }])
+  expect(newer.execution.warnings).toMatchObject([{ text: expect.stringContaining('temperature: it was left out') }])
+})
+
 it("a reasoning effort reaches a model of the Responses API whose name is not OpenAI's", async () => {
   const modelSettings = { reasoningEffort: 'high' }
   const { requests } = await run([openai.text('Hi')], 'openai/gpt-oss-120b', { modelSettings })

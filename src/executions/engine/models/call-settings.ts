@@ -111,12 +111,23 @@ const NAMES: Readonly<Record<string, keyof ModelSettings>> = { reasoning: 'reaso
 /** Returns the settings that a package reports as not sent. */
 export const ignoredIn = (warnings: readonly SharedV4Warning[], settings: ModelSettings): string[] =>
   warnings
-    .flatMap((warning) => (warning.type === 'unsupported' ? (NAMES[warning.feature] ?? warning.feature) : []))
+    .flatMap((warning) => (warning.type === 'unsupported' && !isClamped(warning) ? nameOf(warning) : []))
     .filter((name) => name in settings || name.startsWith(OPTIONS))
 
-/** Returns whether a package reports that it asks for another reasoning effort, because the model has no such effort. */
-export const hasOtherEffort = (warnings: readonly SharedV4Warning[]): boolean =>
-  warnings.some((warning) => warning.type === 'compatibility' && warning.feature === 'reasoning')
+/** Returns the settings of which a package reports that it sends another value, because the model has no such value. */
+export function otherValuesIn(warnings: readonly SharedV4Warning[], settings: ModelSettings): (keyof ModelSettings)[] {
+  const ignored = ignoredIn(warnings, settings)
+  const isOther = (warning: Feature) =>
+    warning.type === 'compatibility' ? warning.feature === 'reasoning' : isClamped(warning)
+  const names = warnings.flatMap((warning) => ('feature' in warning && isOther(warning) ? nameOf(warning) : []))
+  return names.filter((name) => name in settings && !ignored.includes(name)) as (keyof ModelSettings)[]
+}
+
+type Feature = Extract<SharedV4Warning, { feature: string }>
+
+const nameOf = ({ feature }: Feature): string => NAMES[feature] ?? feature
+
+const isClamped = ({ details = '' }: Feature): boolean => /\bclamped to\b/.test(details)
 
 /** Returns the limit to which a package reports that it has lowered `maxOutputTokens`. */
 export const loweredLimitIn = (warnings: readonly SharedV4Warning[]): string | undefined =>

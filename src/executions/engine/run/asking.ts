@@ -3,14 +3,14 @@ import type { ModelSettings } from '../../../lib/model-settings.ts'
 import type { Output } from '../../../lib/output.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import type { MessageData, Warning } from '../events/events.ts'
-import { bodyFieldsOf, hasOtherEffort, ignoredIn, isCompatible, loweredLimitIn } from '../models/call-settings.ts'
+import { bodyFieldsOf, ignoredIn, isCompatible, loweredLimitIn, otherValuesIn } from '../models/call-settings.ts'
 import { classifyModelError, withoutWords } from '../models/model-errors.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
 import type { ModelKnowledge } from '../models/model-knowledge.ts'
 import type { Models } from '../models/models.ts'
 import type { Breaker } from './breaker.ts'
 import { type Change, isOfModel, isOfSession } from './change.ts'
-import { ignoredSetting, loweredLimit, otherEffort, warningOf } from './change-warnings.ts'
+import { ignoredSetting, loweredLimit, otherValue, warningOf } from './change-warnings.ts'
 import { type ComposedRequest, composeRequest, type ModelRequest } from './compose-request.ts'
 import { lessonOf, recall, type Values } from './lessons.ts'
 import { type ChosenModel, openChain } from './model-chain.ts'
@@ -271,8 +271,7 @@ export async function createAsking(
     readWarnings(warnings) {
       if (!warnings.length) return
       const limit = loweredLimitIn(warnings)
-      const { reasoningEffort } = settings
-      if (reasoningEffort && hasOtherEffort(warnings)) add(otherEffort(chain.current().id, reasoningEffort))
+      for (const name of otherValuesIn(warnings, settings)) add(otherValue(chain.current().id, name, settings[name]))
       for (const name of ignoredIn(warnings, settings)) {
         if (limit && name === 'maxOutputTokens') add(loweredLimit(chain.current().id, limit))
         else ignored(name)

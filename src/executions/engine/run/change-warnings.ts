@@ -12,10 +12,10 @@ export const ignoredSetting = (model: string, name: string): Warning => ({
   text: `The model ${model} does not support the setting ${name}: it was left out`,
 })
 
-/** Returns the warning about a model that reasons with another effort than the settings demand. */
-export const otherEffort = (model: string, effort: string): Warning => ({
+/** Returns the warning about a model that is asked with another value of a setting than the settings have. */
+export const otherValue = (model: string, name: string, value: unknown): Warning => ({
   code: 'setting_ignored',
-  text: `The model ${model} does not support the reasoningEffort ${effort}: the nearest one that it supports was used`,
+  text: `The model ${model} does not support the ${name} ${value}: the nearest one that it supports was used`,
 })
 
 /** Returns the warning about an answer that is limited to fewer tokens than the settings allow. */
