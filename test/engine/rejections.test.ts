@@ -288,6 +288,7 @@ test.each<[string, string, string?]>([
   ['Encrypted content is not supported with this model.', 'omit:include'],
   ['reasoning.encrypted_content is not a supported include value', 'omit:include'],
   ['Invalid service_tier argument', 'omit:service_tier'],
+  ['include.0: Extra inputs are not permitted', 'omit:include'],
   ['The long context beta is not yet available for this subscription.', 'omit:anthropic-beta'],
   [
     'It has a maxOutputTokens value of 100000 but the range is from 1 (inclusive) to 8193 (exclusive)',

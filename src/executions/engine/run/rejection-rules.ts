@@ -363,7 +363,8 @@ const KEPT: ReadonlySet<string> = new Set([
 export const LAST_RULES: readonly Rule[] = [
   {
     change: ({ field }) => {
-      const added = /[\w-]+$/.exec(field ?? '')?.[0]
+      // The place of an entry in a list follows the name of the list.
+      const added = /([A-Za-z_][\w-]*)(?:[.[]\d+\]?)*$/.exec(field ?? '')?.[1]
       return added && !KEPT.has(added) ? [`omit:${added}`] : []
     },
     when: ['isPackage'],
