@@ -3,16 +3,17 @@ import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { IconButton } from '../../components/button.tsx'
 import { Problem } from '../../components/page.tsx'
-import { newId } from '../../lib/id.ts'
 import { useAction } from '../../queries.ts'
 import { agents as t } from '../../texts/agents.ts'
 import { Composer } from '../chat/composer.tsx'
+import { useIdempotencyKey } from '../chat/idempotency.ts'
 import { addAccepted } from '../chat/outgoing.ts'
 import { Thread } from '../chat/thread.tsx'
 
 /** A chat with the agent beside its editor. */
 export function TryIt({ agentId, isChanged }: { agentId: string; isChanged: boolean }) {
   const [chatId, setChatId] = useState<string | null>(null)
+  const { keyOf, forget } = useIdempotencyKey()
   const begin = useAction(
     ({ text, mediaIds }: { text: string; mediaIds: string[] }) =>
       callMutation('agents.execute', {
@@ -20,12 +21,13 @@ export function TryIt({ agentId, isChanged }: { agentId: string; isChanged: bool
         message: text,
         mediaIds,
         background: true,
-        idempotencyKey: newId(),
+        idempotencyKey: keyOf({ text, mediaIds }),
       }),
     {
       changes: ['chats.list'],
       quiet: true,
       onDone: ({ chatId: made, executionId }, { text }) => {
+        forget()
         addAccepted(made, text, executionId)
         setChatId(made)
       },

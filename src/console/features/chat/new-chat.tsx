@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
-import { Link, useNavigate, useRouter, useSearch } from '@tanstack/react-router'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { ChevronDown, MessagesSquare } from 'lucide-react'
-import { type ComponentType, lazy, Suspense, useRef, useState } from 'react'
+import { type ComponentType, lazy, Suspense, useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
 import { buttonClass } from '../../components/button.tsx'
@@ -9,7 +9,6 @@ import { Dialog } from '../../components/dialog.tsx'
 import { Menu, MenuItem, MenuLabel } from '../../components/menu.tsx'
 import { Problem, useTitle } from '../../components/page.tsx'
 import { cn } from '../../lib/class-names.ts'
-import { newId } from '../../lib/id.ts'
 import { readStored, store } from '../../lib/storage.ts'
 import { query, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
@@ -19,6 +18,7 @@ import { agentQuery, useFoundAgents } from '../agents/names.ts'
 import { ChatList } from './chat-list.tsx'
 import { Composer } from './composer.tsx'
 import { NEW } from './drafts.ts'
+import { useIdempotencyKey } from './idempotency.ts'
 import { NextSteps } from './next-steps.tsx'
 import { addAccepted } from './outgoing.ts'
 
@@ -52,7 +52,6 @@ export function NewChat() {
   const { user } = useSession()
   const isAdmin = useIsAdmin()
   const navigate = useNavigate()
-  const router = useRouter()
   const { agent: wanted, space: spaceId } = useSearch({ from: '/' })
   const space = useQuery({ ...query('spaces.get', { id: spaceId ?? '' }), enabled: spaceId !== undefined })
   const { agents: listed, isPending, hasMore } = useFoundAgents()
@@ -68,18 +67,16 @@ export function NewChat() {
   const models = useQuery(query('models.list', undefined))
   const isOffline = models.data?.defaultModel === 'offline/echo'
 
-  const attempt = useRef({ of: '', key: '' })
+  const { keyOf, forget } = useIdempotencyKey()
   const begin = useAction(
     async ({ text, mediaIds }: { text: string; mediaIds: string[] }) => {
-      const input = { message: text, background: true, mediaIds, ...(spaceId && { spaceId }) }
-      // The same message again, after an answer that was lost, begins no second run.
-      const of = JSON.stringify([agent?.id, input])
-      if (attempt.current.of !== of) attempt.current = { of, key: newId() }
-      const idempotencyKey = attempt.current.key
+      const message = { message: text, background: true, mediaIds, ...(spaceId && { spaceId }) }
+      const input = { ...message, idempotencyKey: keyOf([agent?.id, message]) }
       // Without any agent the service creates one for the person.
       const made = await (agent
-        ? callMutation('agents.execute', { id: agent.id, ...input, idempotencyKey })
-        : callMutation('executions.create', { ...input, idempotencyKey }))
+        ? callMutation('agents.execute', { id: agent.id, ...input })
+        : callMutation('executions.create', input))
+      forget()
       if (agent) store('localStorage', LAST, agent.id)
       addAccepted(made.chatId, text, made.executionId)
       return made
@@ -99,8 +96,8 @@ export function NewChat() {
       <ChatList />
       <div
         className="min-w-0 flex-1 overflow-y-auto"
-        // The page of the chat is loaded while the person writes.
-        onInput={() => void router.preloadRoute({ to: '/chats/$chatId', params: { chatId: NEW } })}
+        // The page of the chat is loaded while the person writes. Without it, an update of the server would reload this one.
+        onInput={() => void import('./chat-page.tsx').catch(() => {})}
       >
         <div className="mx-auto flex min-h-full max-w-3xl relative flex-col justify-center px-4 py-10">
           <Link to="/chats" className={cn(buttonClass(), 'absolute top-3 right-4 md:top-4 lg:hidden')}>
