@@ -94,7 +94,8 @@ export const client = createTRPCUntypedClient<AppRouter>({
         url: () => `${url}?organization=${encodeURIComponent(chosenOrganization.get() ?? '')}`,
       }),
       false: splitLink({
-        condition: ({ type }) => type === 'mutation',
+        // A query that waits for another server would hold back the others of its batch.
+        condition: ({ type, path }) => type === 'mutation' || path === 'mcps.tools',
         true: httpLink({ url, headers, fetch: fetchJson }),
         false: httpBatchLink({ url, headers, fetch: fetchJson, maxItems: 10 }),
       }),

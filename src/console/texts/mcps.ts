@@ -17,6 +17,16 @@ export const mcps = {
   credentialsHelp: 'One a line: NAME=value. Values are never shown again.',
   credentialsSet: (names: string) => `Set: ${names}`,
   test: 'Test the connection',
+  testAll: 'Test all',
+  tests: 'Testing…',
+  unusable: 'Not usable',
+  tested: (unusable: number) =>
+    unusable === 0
+      ? 'All of these servers can be used'
+      : unusable === 1
+        ? 'One server cannot be used'
+        : `${unusable} servers cannot be used`,
+  toolCount: (count: number) => (count === 1 ? '1 tool' : `${count} tools`),
   tools: 'Tools',
   toolsHelp: 'The server lists its tools when it is asked.',
   noTools: 'The server has no tools.',

@@ -1,8 +1,8 @@
-import { useInfiniteQuery, useQuery, useQueryClient } from '@tanstack/react-query'
+import { queryOptions, useInfiniteQuery, useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Plug } from 'lucide-react'
 import { useEffect, useState } from 'react'
-import { callMutation, toFailure } from '../../api.ts'
+import { callMutation, callQuery, toFailure } from '../../api.ts'
 import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Code } from '../../components/code.tsx'
@@ -10,8 +10,9 @@ import { Dialog } from '../../components/dialog.tsx'
 import { ListPage } from '../../components/list-page.tsx'
 import { Loaded, Problem, Section } from '../../components/page.tsx'
 import { useSearching } from '../../components/search.tsx'
+import { toast } from '../../components/toast.tsx'
 import { pretty } from '../../lib/format.ts'
-import { pages, query, readNow, useAction, WATCHED } from '../../queries.ts'
+import { pages, query, queryClient, readNow, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useMayChange } from '../../session.ts'
 import { mcps as t } from '../../texts/mcps.ts'
 import { texts } from '../../texts.ts'
@@ -28,6 +29,10 @@ export function Mcps() {
   const { mcp: opened, connection, code } = useSearch({ from: '/mcps' })
   const searching = useSearching()
   const list = useInfiniteQuery({ ...pages('mcps.list', searching.filter), ...WATCHED })
+  const listed = list.data?.pages.flatMap((page) => page.mcps) ?? []
+  const test = useAction(() => testAll(listed.filter(isTestable)), {
+    onDone: (unusable) => toast(t.tested(unusable), unusable ? 'bad' : 'good'),
+  })
   useEffect(() => {
     if (connection === 'connected') returnToRun()
   }, [connection])
@@ -39,26 +44,15 @@ export function Mcps() {
       icon={Plug}
       list={list}
       searching={searching}
-      rowsOf={(page) =>
-        page.mcps.map((mcp) => (
-          <li key={mcp.id} className="relative flex items-center gap-4 px-4 py-3 hover:bg-panel">
-            <div className="min-w-0 flex-1">
-              <button
-                type="button"
-                dir="auto"
-                className="block max-w-full truncate font-medium after:absolute after:inset-0"
-                onClick={() => open(mcp.id)}
-              >
-                {mcp.name}
-              </button>
-              <p className="truncate text-soft">{mcp.url}</p>
-            </div>
-            <span className="hidden text-soft sm:inline">{t.used(mcp.usageCount)}</span>
-            {mcp.source === 'operator' && <Badge kind="plain">{t.operator}</Badge>}
-            <Badge kind={mcp.isActive ? 'good' : 'plain'}>{mcp.isActive ? t.active : t.inactive}</Badge>
-          </li>
-        ))
-      }
+      filter={{
+        field: (
+          <Button busy={test.isPending} disabled={!listed.some(isTestable)} onClick={() => test.mutate(undefined)}>
+            {t.testAll}
+          </Button>
+        ),
+        isSet: false,
+      }}
+      rowsOf={(page) => page.mcps.map((mcp) => <Row key={mcp.id} mcp={mcp} onOpen={() => open(mcp.id)} />)}
       form={(close) => (
         <Dialog open onClose={close} title={t.new} as="wide">
           <McpForm mcp={null} onClose={close} />
@@ -73,6 +67,68 @@ export function Mcps() {
         />
       )}
     </ListPage>
+  )
+}
+
+const isTestable = ({ isActive, auth, connection }: Mcp) => isActive && (auth !== 'oauth' || connection === 'connected')
+
+/** The tools of a server, or why it does not list them, until it is changed. */
+const testOf = ({ id, updatedAt }: Mcp) =>
+  queryOptions({
+    queryKey: ['mcps.tools', id, updatedAt],
+    queryFn: ({ signal }) => callQuery('mcps.tools', { id }, signal),
+  })
+
+/** Maximum number of servers that are tested at the same time. The other connections of the browser stay free. */
+const MAX_TESTS = 3
+
+/** Asks servers for their tools, and returns how many do not list them. The rows show the answers. */
+async function testAll(mcps: readonly Mcp[]): Promise<number> {
+  const waiting = [...mcps]
+  let unusable = 0
+  const work = async () => {
+    for (let mcp = waiting.shift(); mcp; mcp = waiting.shift())
+      await queryClient.fetchQuery({ ...testOf(mcp), staleTime: 0 }).catch(() => {
+        unusable += 1
+      })
+  }
+  await Promise.all(Array.from({ length: MAX_TESTS }, work))
+  return unusable
+}
+
+function Row({ mcp, onOpen }: { mcp: Mcp; onOpen: () => void }) {
+  const { data, error, isFetching } = useQuery({ ...testOf(mcp), enabled: false })
+  const { message, detail } = toFailure(error)
+  return (
+    <li className="relative flex flex-wrap items-center gap-x-4 gap-y-1 px-4 py-3 hover:bg-panel">
+      <div className="min-w-0 flex-1 basis-40">
+        <button
+          type="button"
+          dir="auto"
+          className="block max-w-full truncate font-medium after:absolute after:inset-0"
+          onClick={onOpen}
+        >
+          {mcp.name}
+        </button>
+        <p className="truncate text-soft">{mcp.url}</p>
+        {error && (
+          <p className="line-clamp-2 text-danger" dir="auto">
+            {detail ?? message}
+          </p>
+        )}
+      </div>
+      <span className="hidden text-soft sm:inline">{t.used(mcp.usageCount)}</span>
+      {mcp.source === 'operator' && <Badge>{t.operator}</Badge>}
+      {isFetching ? (
+        <Badge>{t.tests}</Badge>
+      ) : error ? (
+        <Badge kind="bad">{t.unusable}</Badge>
+      ) : data ? (
+        <Badge kind="good">{t.toolCount(data.tools.length)}</Badge>
+      ) : (
+        <Badge kind={mcp.isActive ? 'accent' : 'plain'}>{mcp.isActive ? t.active : t.inactive}</Badge>
+      )}
+    </li>
   )
 }
 
@@ -131,15 +187,15 @@ function Tools({ mcp, mayWrite }: { mcp: Mcp; mayWrite: boolean }) {
     [...mcp.permissions, ...permit.pending].findLast((each) => each.tool === tool)?.mode ?? ''
   const picker = (tool: string) => (
     <select
-      aria-label={`${t.permissions}: ${tool}`}
+      aria-label={`${t.permissions}: ${tool === '*' ? t.default : tool}`}
       className="field w-auto py-1"
       disabled={!mayWrite}
-      value={modeOf(tool)}
+      value={modeOf(tool) || (tool === '*' ? 'allow' : '')}
       // It is saved at once, so that closing the dialog loses nothing.
       onInput={(event) => event.stopPropagation()}
       onChange={({ target }) => permit.mutate({ tool, mode: target.value as Mode | '' })}
     >
-      <option value="">{tool === '*' ? texts.toolModes.modes.allow : t.asDefault}</option>
+      {tool !== '*' && <option value="">{t.asDefault}</option>}
       {Object.entries(texts.toolModes.modes).map(([mode, label]) => (
         <option key={mode} value={mode}>
           {label}
