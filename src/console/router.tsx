@@ -112,7 +112,7 @@ const routes = [
   createRoute({
     getParentRoute,
     path: '/runs',
-    validateSearch: only('status', 'agentId', 'since'),
+    validateSearch: only('status', 'agentId', 'spaceId', 'since'),
     component: lazyRouteComponent(() => loadPage(() => import('./features/runs/runs.tsx')), 'Runs'),
   }),
   createRoute({

@@ -255,6 +255,39 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('test all servers, and show in their rows which ones are usable', async () => {
+    await using mcp = await startMcpServer()
+    const { token, userId } = await server.member({ organization: 'Tested', role: 'admin' })
+    const create = (name: string, url: string) =>
+      request(server, 'POST', '/api/v1/mcps', { token, body: { name, mcpType: 'custom', url } })
+    await create('Works', mcp.url)
+    const { id } = (await create('Broken', 'http://127.0.0.1:9/mcp')).body
+    const { secret } = await signedIn(server, userId)
+    const { page } = await visit(browser, { url: server.url, cookie: secret }, '/app/mcps')
+    await page.getByRole('button', { name: 'Test all' }).click()
+    const row = (name: string) => page.getByRole('listitem').filter({ hasText: name })
+    await row('Works')
+      .getByText(/^\d+ tools$/)
+      .waitFor()
+    await row('Broken').getByText('Not usable').waitFor()
+    await page.getByText('One server cannot be used').waitFor()
+    await row('Broken')
+      .getByText(/cannot be used/)
+      .waitFor()
+    // Another address has another answer.
+    await request(server, 'PATCH', `/api/v1/mcps/${id}`, { token, body: { url: mcp.url } })
+    await page.reload()
+    await page.getByRole('button', { name: 'Test all' }).click()
+    await row('Broken')
+      .getByText(/^\d+ tools$/)
+      .waitFor()
+    await row('Works').getByRole('button').click()
+    await page.getByRole('button', { name: 'Test the connection' }).click()
+    const others = page.getByLabel('Permission: All other tools')
+    await expect.poll(() => others.locator('option').allTextContents()).toEqual(['Allow', 'Ask first', 'Deny'])
+    await leave(page)
+  })
+
   it('keep the list of tools open while permissions change', async () => {
     await using mcp = await startMcpServer()
     const mcpId = await createMcp(server, mcp.url)
@@ -634,6 +667,27 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('list the runs of a space, by its link and by a filter', async () => {
+    const { token, userId } = await server.member({ organization: 'Spaces of runs', role: 'admin' })
+    const create = async (path: string, body: object): Promise<{ id: string }> =>
+      (await request(server, 'POST', `/api/v1/${path}`, { token, body })).body
+    const { id } = await create('agents', { name: 'Ada', systemPrompt: 'x' })
+    const { id: spaceId } = await create('spaces', { name: 'Lab' })
+    await create(`agents/${id}/execute`, { message: 'In the lab', spaceId })
+    await create(`agents/${id}/execute`, { message: 'Elsewhere' })
+    const { secret } = await signedIn(server, userId)
+    const { page } = await visit(browser, { url: server.url, cookie: secret }, `/app/spaces/${spaceId}`)
+    await page.getByRole('main').getByRole('link', { name: 'Runs' }).click()
+    await page.getByText('1 run', { exact: true }).waitFor()
+    await page.getByRole('link', { name: 'In the lab' }).waitFor()
+    const filter = page.getByRole('combobox', { name: 'Space' })
+    expect(await filter.inputValue()).toBe('Lab')
+    await filter.click()
+    await page.getByRole('listbox', { name: 'Space' }).getByRole('option', { name: 'All' }).click()
+    await page.getByText('2 runs', { exact: true }).waitFor()
+    await leave(page)
+  })
+
   it('save the steps, the form of the results and the missed runs of a mission', async () => {
     const { agents } = (await request(server, 'GET', '/api/v1/agents')).body
     const schedule = { type: 'cron', value: '0 8 * * *' }
@@ -690,6 +744,18 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await page.unroute(create)
     await page.getByRole('button', { name: 'Create' }).click()
     await page.getByRole('heading', { name: 'Silent' }).waitFor()
+
+    // A message whose answer was lost is sent again, and begins no second run.
+    await page.goto('/app')
+    const execute = '**/trpc/agents.execute**'
+    await page.route(execute, (route) => route.fetch().then(() => route.abort()), { times: 1 })
+    await composer(page).fill('Only once')
+    await composer(page).press('Enter')
+    await page.getByText('The server cannot be reached').waitFor()
+    await composer(page).press('Enter')
+    await page.waitForURL('**/app/chats/*')
+    const { executions } = (await request(server, 'GET', '/api/v1/executions')).body
+    expect(executions.filter(({ message }: { message: string }) => message === 'Only once')).toHaveLength(1)
 
     const all = '**/*'
     await page.route(all, (route) => route.abort())

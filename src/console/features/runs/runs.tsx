@@ -2,12 +2,13 @@ import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { Activity } from 'lucide-react'
-import { type ComponentProps, useEffect, useId, useLayoutEffect, useMemo, useRef, useSyncExternalStore } from 'react'
+import { type ReactNode, useEffect, useId, useLayoutEffect, useMemo, useRef, useSyncExternalStore } from 'react'
 import type { Input, Output } from '../../api.ts'
 import { Badge, kindOf } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Filter } from '../../components/filter.tsx'
 import { Empty, Loading, Problem, useTitle } from '../../components/page.tsx'
+import type { PickerProps } from '../../components/picker.tsx'
 import { useScrollPlace } from '../../components/scroll-place.ts'
 import { Ago } from '../../components/time.tsx'
 import { cn } from '../../lib/class-names.ts'
@@ -18,6 +19,7 @@ import { runs as t } from '../../texts/runs.ts'
 import { texts } from '../../texts.ts'
 import { AgentPicker } from '../agents/agent-picker.tsx'
 import { useAgentNames, usePeopleNames } from '../agents/names.ts'
+import { SpacePicker } from '../spaces/space-picker.tsx'
 import { withNewest } from './newest.ts'
 
 type Row = Output<'executions.list'>['executions'][number]
@@ -49,6 +51,7 @@ export function Runs() {
     return {
       ...(search.status && { status: search.status as Row['status'] }),
       ...(search.agentId && { agentId: search.agentId }),
+      ...(search.spaceId && { spaceId: search.spaceId }),
       // Rounded to the minute, so that the query stays the same for a while.
       ...(span && { since: new Date(Math.floor((now() - span) / 60_000) * 60_000).toISOString() }),
     }
@@ -85,7 +88,26 @@ export function Runs() {
           options={texts.runStates}
           onChange={(status) => set({ status })}
         />
-        <AgentFilter value={search.agentId} onChange={(agentId) => set({ agentId })} />
+        <FoundFilter label={t.agent}>
+          {(picker) => (
+            <AgentPicker
+              {...picker}
+              fixed={[{ key: '', label: texts.all }]}
+              value={search.agentId ?? ''}
+              onChange={(agentId) => set({ agentId: agentId || undefined })}
+            />
+          )}
+        </FoundFilter>
+        <FoundFilter label={t.space}>
+          {(picker) => (
+            <SpacePicker
+              {...picker}
+              none={texts.all}
+              value={search.spaceId ?? ''}
+              onChange={(spaceId) => set({ spaceId: spaceId || undefined })}
+            />
+          )}
+        </FoundFilter>
         <Filter
           label={t.since}
           any={t.anyTime}
@@ -109,11 +131,7 @@ export function Runs() {
             title={isFiltered ? t.noMatch : t.emptyTitle}
             {...(isFiltered ? {} : { text: t.emptyText })}
           >
-            {isFiltered && (
-              <Button onClick={() => set({ status: undefined, agentId: undefined, since: undefined })}>
-                {t.clear}
-              </Button>
-            )}
+            {isFiltered && <Button onClick={() => void navigate({ search: {}, replace: true })}>{t.clear}</Button>}
           </Empty>
         </div>
       ) : (
@@ -260,19 +278,18 @@ const Waits = ({ reason }: { reason: NonNullable<Row['waitingFor']> }) => (
   </>
 )
 
-function AgentFilter({ value, onChange }: Pick<ComponentProps<typeof Filter>, 'value' | 'onChange'>) {
+type FoundFilterProps = {
+  label: string
+  children: (picker: Pick<PickerProps, 'id' | 'label' | 'className'>) => ReactNode
+}
+
+/** A filter whose options the server searches. */
+function FoundFilter({ label, children }: FoundFilterProps) {
   const id = useId()
   return (
     <div className="flex min-w-0 max-w-52 flex-col text-soft text-xs">
-      <label htmlFor={id}>{t.agent}</label>
-      <AgentPicker
-        id={id}
-        label={t.agent}
-        fixed={[{ key: '', label: texts.all }]}
-        value={value ?? ''}
-        onChange={(agentId) => onChange(agentId || undefined)}
-        className="w-40 max-w-full text-ink [&>input]:py-1"
-      />
+      <label htmlFor={id}>{label}</label>
+      {children({ id, label, className: 'w-40 max-w-full text-ink [&>input]:py-1' })}
     </div>
   )
 }

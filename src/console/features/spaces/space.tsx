@@ -1,6 +1,6 @@
 import { useInfiniteQuery, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
-import { Ellipsis, Pencil, SquarePen, Trash2 } from 'lucide-react'
+import { Activity, Ellipsis, Pencil, SquarePen, Trash2 } from 'lucide-react'
 import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { buttonClass, IconButton } from '../../components/button.tsx'
@@ -64,6 +64,10 @@ function Shown({ space }: { space: SpaceShape }) {
       lead={space.description}
       actions={
         <>
+          <Link to="/runs" search={{ spaceId: space.id }} className={buttonClass()}>
+            <Activity size={15} aria-hidden />
+            {texts.nav.runs}
+          </Link>
           <Link to="/" search={{ space: space.id }} className={buttonClass('primary')}>
             <SquarePen size={15} aria-hidden />
             {texts.chat.newChat}
