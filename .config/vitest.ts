@@ -62,7 +62,7 @@ const LONG = [
  * `test/support/postgres-part.ts` selects the tests of some files.
  */
 const ON_POSTGRESQL = [
-  'test/db/{fast-path,pages,search,totals}.test.ts',
+  'test/db/{fast-path,pages,search,totals,transactions}.test.ts',
   'test/engine/{acceptance,cancel,delegation,event-log,fencing,limits,recovery,retention,sessions,states}.test.ts',
   'test/tools/files.test.ts',
   'test/webhooks/{events,mails}.test.ts',
