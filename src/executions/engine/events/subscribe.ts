@@ -48,40 +48,53 @@ export async function* followRun(
   }
   if (last < META_SEQ) yield fresh([metaEvent(row)])
   while (!signal.aborted && !deps.stopped.aborted) {
-    const stream = deps.eventLog.find(row.id)
-    const subscriber = stream && deps.eventLog.subscribe(stream, last)
-    // A local run ends with this process, and its subscribers get that end.
-    const notice = subscriber ? null : deps.notices.expect(row.id, AbortSignal.any([signal, deps.stopped]))
-    const stop = () => subscriber && unsubscribe(subscriber)
-    signal.addEventListener('abort', stop)
-    try {
-      // Reads the row first: once it has ended, all of its events are stored.
-      if (!subscriber && !terminalEvent(current)) {
-        current = await deps.db.execution.findUniqueOrThrow({ where: { id: row.id }, select: EDGE_COLUMNS })
-      }
-      // All events of an ended run are stored, whatever this process has seen.
-      if (!stream || hasStored(stream) || terminalEvent(current)) {
-        yield* freshIn(readEvents(deps.db, row.id, last), fresh)
-      }
-      const terminal = terminalEvent(current)
-      if (terminal) {
-        if (terminal.seq !== last) yield [terminal]
-        return
-      }
-      while (subscriber && (await waitForMore(subscriber))) {
-        const news = fresh(drain(subscriber))
-        if (news.length) yield news
-        if (news.some(isTerminal)) return
-      }
-      await notice?.happened
-    } finally {
-      notice?.[Symbol.dispose]()
-      stop()
-      signal.removeEventListener('abort', stop)
+    using source = openSource(deps, row.id, last, signal)
+    const { stream, subscriber } = source
+    // Reads the row first: once it has ended, all of its events are stored.
+    if (!subscriber && !terminalEvent(current)) {
+      current = await deps.db.execution.findUniqueOrThrow({ where: { id: row.id }, select: EDGE_COLUMNS })
     }
+    // All events of an ended run are stored, whatever this process has seen.
+    if (!stream || hasStored(stream) || terminalEvent(current)) {
+      yield* freshIn(readEvents(deps.db, row.id, last), fresh)
+    }
+    const terminal = terminalEvent(current)
+    if (terminal) {
+      if (terminal.seq !== last) yield [terminal]
+      return
+    }
+    while (subscriber && (await waitForMore(subscriber))) {
+      const news = fresh(drain(subscriber))
+      if (news.length) yield news
+      if (news.some(isTerminal)) return
+    }
+    await source.noticed
   }
   throwRefusal(signal)
   if (!signal.aborted) throw stoppedBeforeEnd(row.id)
+}
+
+/**
+ * Opens the source of a run's further events: the stream of this process if the run executes here, otherwise a notice
+ * that another process has stored some.
+ */
+function openSource({ eventLog, notices, stopped }: FollowDeps, id: string, after: number, signal: AbortSignal) {
+  const stream = eventLog.find(id)
+  const subscriber = stream && eventLog.subscribe(stream, after)
+  // A local run ends with this process, and its subscribers get that end.
+  const notice = subscriber ? null : notices.expect(id, AbortSignal.any([signal, stopped]))
+  const stop = () => subscriber && unsubscribe(subscriber)
+  signal.addEventListener('abort', stop)
+  return {
+    stream,
+    subscriber,
+    noticed: notice?.happened,
+    [Symbol.dispose]() {
+      notice?.[Symbol.dispose]()
+      stop()
+      signal.removeEventListener('abort', stop)
+    },
+  }
 }
 
 type Batch = readonly ExecutionEvent[]
