@@ -9,70 +9,9 @@ import { texts } from '../../texts.ts'
 import { useAgentNames } from '../agents/names.ts'
 import type { Numbered } from './follow-run.ts'
 import type { Execution } from './run.tsx'
+import { inRows, type Span, spansOf, time } from './spans.ts'
 
 type Node = Output<'executions.tree'>['tree']
-type Span = {
-  key: string
-  label: string
-  kind: 'queue' | 'model' | 'tool' | 'wait' | 'failed'
-  from: number
-  to: number
-  seq: number
-}
-
-const time = (at: Date | string) => new Date(at).getTime()
-
-/** Returns the course of a run over time, from its events: the model's steps, and the tools between them. */
-function spansOf(events: readonly Numbered[], run: Execution, now: number): Span[] {
-  const spans: Span[] = []
-  const open = new Map<string, Span>()
-  let since = time(run.startedAt ?? run.createdAt)
-
-  function add({ seq, at, event, data }: Numbered): void {
-    const when = time(at)
-    // The step that did not complete.
-    if (event === 'error' && !open.size) {
-      spans.push({ key: `e${seq}`, label: texts.runStates[data.status], kind: 'failed', from: since, to: when, seq })
-    }
-    if (event === 'result' || event === 'error') {
-      for (const span of open.values()) span.to = when
-      open.clear()
-    }
-    if (event !== 'message') return
-    if (data.messageType === 'assistant') {
-      spans.push({ key: `m${seq}`, label: t.step(data.step), kind: 'model', from: since, to: when, seq })
-      since = when
-      for (const { id, name } of data.content.filter((block) => block.type === 'tool_use')) {
-        const span: Span = { key: id, label: name, kind: 'tool', from: when, to: now, seq }
-        open.set(id, span)
-        spans.push(span)
-      }
-    }
-    const span = 'toolUseId' in data && open.get(data.toolUseId)
-    if (span && data.messageType === 'approval') span.kind = 'wait'
-    if (data.messageType !== 'tool_result') return
-    if (span) span.to = when
-    open.delete(data.toolUseId)
-    since = when
-  }
-
-  for (const event of events) add(event)
-  if (!run.completedAt && run.status === 'running' && !open.size) {
-    spans.push({ key: 'now', label: t.model_, kind: 'model', from: since, to: now, seq: events.at(-1)?.seq ?? 0 })
-  }
-  return spans
-}
-
-/** Puts bars that overlap below each other: each into the first row that is free at its time. */
-function inRows<Bar extends { from: number; to: number }>(bars: readonly Bar[]): (Bar & { row: number })[] {
-  const ends: number[] = []
-  return bars.map((bar) => {
-    const free = ends.findIndex((end) => end <= bar.from)
-    const row = free < 0 ? ends.length : free
-    ends[row] = bar.to
-    return { ...bar, row }
-  })
-}
 
 const ROW = 1.75
 
@@ -116,10 +55,8 @@ export function Timeline({ run, tree, events }: Props) {
           const isSelf = lane.id === run.id
           const from = time(lane.startedAt ?? lane.createdAt)
           const to = lane.completedAt ? time(lane.completedAt) : present
-          const bars = inRows<Omit<Span, 'seq'> & { seq: number }>(
-            isSelf
-              ? spans
-              : [{ key: lane.id, label: texts.runStates[lane.status], kind: 'model' as const, from, to, seq: 0 }],
+          const bars = inRows<Span>(
+            isSelf ? spans : [{ key: lane.id, label: texts.runStates[lane.status], kind: 'model', from, to, seq: 0 }],
           )
           const rows = Math.max(1, ...bars.map(({ row }) => row + 1))
           return (
