@@ -71,7 +71,7 @@ const AgentSkillRef = objectFromZod('AgentSkillRef', schema.AgentSkillRef, 'A sk
 const computed = computedBy(AGENT, ({ actor, deps }, ids) => references.findSkillRefs(actor, deps, ids))
 
 export const Agent = builder.prismaObject('Agent', {
-  description: 'An assistant: name, role, system prompt and visibility',
+  description: 'A named configuration of an assistant: role, system prompt, model, tools and visibility',
   interfaces: nodeOf(AGENT),
   select: { id: true },
   extensions: { scopes: ['agents:read'], like: schema.Agent },

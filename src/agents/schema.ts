@@ -204,7 +204,10 @@ export const Agent = z
       .optional()
       .describe('Whether texts are cut at 4,000 characters, as in long lists. GET the agent by id for its whole texts'),
   })
-  .meta({ id: 'Agent', description: 'An AI agent' })
+  .meta({
+    id: 'Agent',
+    description: 'A named configuration of an assistant: role, system prompt, model, tools and visibility',
+  })
 
 /** Public information about a public agent, without its prompt (contract.md section 2). */
 export const AgentCard = z

@@ -25,7 +25,7 @@ export const CHAT = rowsOf('Chat', 'Chat', service.reachable, { name: 'Chat' })
 const computed = computedBy(CHAT, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
 
 export const Chat = builder.prismaObject('Chat', {
-  description: 'A conversation',
+  description: 'A conversation that people see: its messages and sessions',
   interfaces: nodeOf(CHAT),
   select: { id: true },
   extensions: { scopes: ['chats:read'], like: schema.Chat },

@@ -102,7 +102,7 @@ export const Chat = z
     createdAt: timestamp.describe('Time at which the chat was created'),
     updatedAt: timestamp.describe('Time of the last change to the chat'),
   })
-  .meta({ id: 'Chat', description: 'A conversation with an agent' })
+  .meta({ id: 'Chat', description: 'A conversation that people see: its messages and sessions' })
 
 export const MessageRole = z.enum(['user', 'assistant']).meta({ id: 'MessageRole', description: 'Author of a message' })
 

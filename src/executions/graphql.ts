@@ -72,7 +72,7 @@ export const EXECUTION = rowsOf<Row>('Execution', 'Execution', service.reachable
 })
 
 export const Execution = builder.prismaObject('Execution', {
-  description: 'One run of an agent',
+  description: 'The work of an agent on one message',
   interfaces: nodeOf(EXECUTION),
   // The owner of the run determines who may read it.
   select: { id: true, userId: true },

@@ -214,7 +214,7 @@ export const Execution = z
     completedAt: timestamp.optional().describe('Time at which the run ended'),
     updatedAt: timestamp.describe('Time of the last change to the execution'),
   })
-  .meta({ id: 'Execution', description: 'A run of an agent' })
+  .meta({ id: 'Execution', description: 'The work of an agent on one message' })
 
 /** GET /executions (contract.md section 4). */
 export const ListExecutions = z.object({

@@ -41,7 +41,7 @@ const MISSION = rowsOf('Mission', 'Mission', rows.reachable, {
 })
 
 const Mission = builder.prismaObject('Mission', {
-  description: 'Long-running work of an agent',
+  description: 'A goal with a schedule that an agent works on',
   interfaces: nodeOf(MISSION),
   select: { id: true },
   extensions: { scopes: ['missions:read'], like: schema.Mission },

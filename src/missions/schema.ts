@@ -172,7 +172,7 @@ export const Mission = z
     updatedAt: timestamp.describe('Time of the last change to the mission'),
     truncated,
   })
-  .meta({ id: 'Mission', description: 'Long-running work of an agent' })
+  .meta({ id: 'Mission', description: 'A goal with a schedule that an agent works on' })
 
 export const MissionResponse = ok({ mission: Mission })
 export const MissionCreated = ok({

@@ -53,7 +53,7 @@ const Members = connectionType('Member', Member, 'members')
 export const ORGANIZATION = rowsOf('Organization', 'Organization', service.reachable)
 
 export const Organization = builder.prismaObject('Organization', {
-  description: 'A tenant: everything belongs to exactly one',
+  description: 'The owner of agents, chats and all other resources, each of which belongs to exactly one',
   interfaces: nodeOf(ORGANIZATION),
   select: { id: true },
   extensions: { scopes },

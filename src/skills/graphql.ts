@@ -32,11 +32,16 @@ const fields = schema.Skill.extend({
     'Whether `prompt` is cut at 4,000 characters, as in long lists. Get the skill by its id for all of it',
   ),
 })
-export const Skill = objectFromZod('Skill', fields, 'A reusable prompt package', {
-  interfaces,
-  extensions: { scopes: ['skills:read'] },
-  fields: { prompt: { cost: 5 } },
-})
+export const Skill = objectFromZod(
+  'Skill',
+  fields,
+  'Instructions, tools and MCP servers that agents and spaces attach',
+  {
+    interfaces,
+    extensions: { scopes: ['skills:read'] },
+    fields: { prompt: { cost: 5 } },
+  },
+)
 // REST returns these as `warnings` of a change; GraphQL has them as a field.
 builder.objectField(Skill, 'unknownTools', (t) =>
   t.stringList({

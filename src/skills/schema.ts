@@ -151,7 +151,7 @@ export const Skill = z
     createdAt: timestamp.describe('Time at which the skill was created'),
     updatedAt: timestamp.describe('Time of the last change to the skill'),
   })
-  .meta({ id: 'Skill', description: 'A reusable set of instructions' })
+  .meta({ id: 'Skill', description: 'Instructions, tools and MCP servers that agents and spaces attach' })
 
 /** A skill in a list, without its long prompt. */
 const SkillSummary = Skill.omit({ prompt: true }).meta({

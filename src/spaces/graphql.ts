@@ -61,7 +61,7 @@ export const SPACE = rowsOf('Space', 'Space', reachable, {
 export const computed = computedBy(SPACE, ({ actor, deps }, ids) => service.findMany(actor, deps, ids))
 
 export const Space = builder.prismaObject('Space', {
-  description: 'A workspace with files, instructions and secrets that its runs share',
+  description: 'A shared place for files, instructions, secrets and chats',
   interfaces: nodeOf(SPACE),
   select: { id: true },
   extensions: { scopes: ['spaces:read'], like: schema.Space },

@@ -84,7 +84,7 @@ export const McpRef = z
   .object({ mcpId: z.string().describe('Id of the MCP server'), ...added })
   .meta({ id: 'SpaceMcp', description: 'An MCP server that is attached to a space' })
 
-/** A workspace (service.md, "Client-library resource shapes"; contract.md section 6). */
+/** A space (service.md, "Client-library resource shapes"; contract.md section 6). */
 export const Space = z
   .object({
     id: z.string().describe('Id of the space'),
@@ -109,7 +109,7 @@ export const Space = z
     updatedAt: timestamp.describe('Time of the last change to the space'),
     truncated,
   })
-  .meta({ id: 'Space', description: 'A workspace' })
+  .meta({ id: 'Space', description: 'A shared place for files, instructions, secrets and chats' })
 
 export const SpaceResponse = ok({ space: Space, warnings })
 export const SpaceCreated = ok({

@@ -25,7 +25,7 @@ const TASK = rowsOf('Task', 'Task', rows.reachable, {
 })
 
 const Task = builder.prismaObject('Task', {
-  description: 'A work item, for a person or an agent',
+  description: 'Work on a board, for a person or an agent',
   interfaces: nodeOf(TASK),
   select: { id: true },
   extensions: { scopes: ['tasks:read'], like: schema.Task },

@@ -111,7 +111,7 @@ export const Task = z
     completedAt: timestamp.nullable().describe('Time at which the task was completed; null before'),
     truncated,
   })
-  .meta({ id: 'Task', description: 'A work item' })
+  .meta({ id: 'Task', description: 'Work on a board, for a person or an agent' })
 
 export const TaskResponse = ok({ task: Task })
 export const TaskCreated = ok({
