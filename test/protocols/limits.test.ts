@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { newId, newTimedId } from '../../src/lib/id.ts'
 import { createAgent } from '../support/api.ts'
 import { startModelServer } from '../support/model-server.ts'
@@ -93,6 +93,41 @@ describe('every door', () => {
     for (let count = 0; count < 10; count++) statuses.push((await send(name, ask(nothing()), token)).status)
     expect(statuses.slice(0, 9)).not.toContain(429)
     expect(statuses[9]).toBe(429)
+  })
+
+  const ask = (version: string, method: string, message: object): Asking => ({
+    path: `/a2a/agents/${agent}`,
+    headers: { 'A2A-Version': version },
+    body: { jsonrpc: '2.0', id: 1, method, params: { message: { ...message, messageId: newId() } } },
+  })
+  const STREAMS = [
+    ['1.0', 'SendStreamingMessage', { role: 'ROLE_USER', parts: [{ text: 'Hi' }] }],
+    ['0.3', 'message/stream', { kind: 'message', role: 'user', parts: [{ kind: 'text', text: 'Hi' }] }],
+  ] as const
+
+  it.each(STREAMS)('POST /a2a refuses streams of version %s beyond EXECUTE_RATE_LIMIT with 429', async (...stream) => {
+    const { token } = await server.member()
+    const answers = []
+    for (let count = 0; count < 4; count++) answers.push(await send('POST /a2a', ask(...stream), token))
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 429])
+    expect(answers[3]!.headers.get('retry-after')).toMatch(/^\d+$/)
+  })
+
+  it('POST /a2a logs why a run could not be counted, and does not show it to the caller', async () => {
+    const { rateLimits } = server.service.deps
+    const { token } = await server.member()
+    const take = rateLimits!.take.bind(rateLimits)
+    using _broken = vi.spyOn(rateLimits!, 'take').mockImplementation((name, ...rest) => {
+      if (name === 'execute') throw new Error('connect ECONNREFUSED 10.0.0.7:5432')
+      return take(name, ...rest)
+    })
+    for (const [version, method, message] of [...STREAMS, ['1.0', 'SendMessage', STREAMS[0][2]] as const]) {
+      server.logs.length = 0
+      const { body } = await send('POST /a2a', ask(version, method, message), token)
+      expect(JSON.stringify(body)).toContain('An unexpected error occurred.')
+      expect(JSON.stringify(body)).not.toContain('10.0.0.7')
+      expect(server.logs.join()).toContain('10.0.0.7')
+    }
   })
 
   it('POST /a2a runs nothing if it is to notify a private address', async () => {

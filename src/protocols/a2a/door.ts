@@ -116,7 +116,8 @@ async function answer(context: Context, req: IncomingMessage, res: ServerRespons
     const onError = (error: unknown) => frame(toError(error))
     return await writeFrames(res, toFrames(first, events), { onError })
   } catch (error) {
-    if (res.headersSent || isRateLimit(error)) throw error
+    if (res.headersSent) throw error
+    throwIfRefused()
     await send(toError(error))
   }
 }
@@ -133,7 +134,7 @@ function keepRefusal(context: Context): { counting: Context; throwIfRefused: () 
     try {
       await context.countRun?.(actor)
     } catch (error) {
-      refusal = error
+      if (isRateLimit(error)) refusal = error
       throw error
     }
   }
