@@ -14,6 +14,9 @@ process.env.NODE_COMPILE_CACHE ??= file('../node_modules/.cache/tests')
 // survives a killed process.
 if (freeSpaceOf('/dev/shm') > 4 * 2 ** 30) process.env.TMPDIR = '/dev/shm'
 
+// Libraries of the service and of the tests read these from the developer's shell by themselves.
+for (const name of Object.keys(process.env)) if (/^(?:OTEL_|PG[A-Z]+$)/.test(name)) delete process.env[name]
+
 /** Returns the free space of a folder (bytes), 0 if it does not exist. */
 function freeSpaceOf(folder: string): number {
   if (!existsSync(folder)) return 0

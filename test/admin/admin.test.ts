@@ -356,8 +356,8 @@ describe('backups', () => {
       await using folder = await createFolder()
       const file = join(folder.path, 'backup.db')
       const command = `ulimit -f 100 && exec "${process.execPath}" "${PROGRAM}" backup "${file}"`
-      const env = { ...process.env, DATA_DIR: server.folder }
-      const failure = await promisify(execFile)('bash', ['-c', command], { env }).catch((error) => error)
+      const env = { PATH: process.env.PATH, DATA_DIR: server.folder }
+      const failure = await promisify(execFile)('bash', ['--norc', '-c', command], { env }).catch((error) => error)
       expect([failure.code, failure.stderr]).toEqual([1, `${file} cannot be written: disk I/O error\n`])
       expect(await readdir(folder.path)).toEqual([])
     },
@@ -373,7 +373,7 @@ describe('backups', () => {
     const target = join(folder.path, 'backups')
     await mkdir(target)
     const child = spawn(process.execPath, [PROGRAM, 'backup', join(target, 'backup.db')], {
-      env: { ...process.env, DATA_DIR: folder.path },
+      env: { PATH: process.env.PATH, DATA_DIR: folder.path },
     })
     const begun = async () => {
       const sizes = (await readdir(target)).map(async (name) => (await stat(join(target, name))).size)
@@ -500,7 +500,7 @@ test.each([[['token', 'create', '--help']], [['help', 'token', 'create']]])(
 test.skipIf(process.platform !== 'linux')('output that cannot be written is reported, with exit code 1', async () => {
   const into = async (target: string) => {
     const child = spawn('sh', ['-c', `"$0" "$1" token list ${target}`, process.execPath, PROGRAM], {
-      env: { ...process.env, DATA_DIR: server.folder },
+      env: { PATH: process.env.PATH, DATA_DIR: server.folder },
       stdio: ['ignore', 'pipe', 'pipe'],
     })
     let err = ''
