@@ -36,7 +36,7 @@ const patience = process.env.NIGHTLY === '1' ? 300_000 : 180_000
 const timeouts = { testTimeout: patience, hookTimeout: patience, expect: { poll: { timeout: 90_000 } } }
 
 // A browser needs several processes, beside the other workers' tests.
-const browserTimeouts = { testTimeout: 240_000, hookTimeout: 240_000, expect: { poll: { timeout: 120_000 } } }
+const browserTimeouts = { testTimeout: 240_000, hookTimeout: 240_000, expect: { poll: { timeout: 60_000 } } }
 
 /**
  * Tests that `npm test` leaves out beside the browser's and those on PostgreSQL, because they take over a third of the

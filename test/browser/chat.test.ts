@@ -637,8 +637,8 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await Promise.all([page.waitForResponse(/\/trpc\/[^?]*agents\.list/), release()])
     await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))
     expect(new URL(page.url()).pathname).toBe('/app/agents')
-    await page.goBack()
-    await page.getByRole('link', { name: /^Later/ }).click()
+    const [run] = (await request(server, 'GET', '/api/v1/executions?limit=1')).body.executions
+    await page.goto(`/app/chats/${run.chatId}`)
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
     expect(await composer(page).inputValue()).toBe('')
     await leave(page)

@@ -26,10 +26,16 @@ export const launch = (): Promise<Browser> =>
     ],
   })
 
-/** Opens a context with generous time limits, because a page beside busy tests is slow. */
+/**
+ * Time limit of an action (ms), because a page beside busy tests is slow. The slowest one took 24 s with a processor of
+ * a sixth of the speed on a busy machine. A broken test takes this time.
+ */
+const PATIENCE = 60_000
+
+/** Opens a context with generous time limits. */
 export async function openContext(browser: Browser, options?: BrowserContextOptions): Promise<BrowserContext> {
   const context = await browser.newContext(options)
-  context.setDefaultTimeout(180_000)
+  context.setDefaultTimeout(PATIENCE)
   return context
 }
 
