@@ -58,6 +58,12 @@ test.each<[form: string, fileName: string, text: string, skill: Partial<SkillFil
     { name: 'x', description: `A${BLANKS}B`, builtInTools: ['read_file'], prompt: 'Body' },
   ],
   [
+    'with many comments in a text of several lines, and very many lines',
+    'SKILL.md',
+    `---\nname: x ${'# '.repeat(200_000)}\n\n  y\ndescription: |\n${'  A\n'.repeat(200_000)}---\nBody`,
+    { name: 'x', description: 'A\n'.repeat(200_000).trim(), prompt: 'Body' },
+  ],
+  [
     'without fields',
     'Release notes.md',
     '# Notes\n\nWrite them.',

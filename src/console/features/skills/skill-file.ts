@@ -127,7 +127,9 @@ const fold = (lines: readonly string[]): string =>
 
 function blockOf(rest: string, isFolded: boolean): string {
   const lines = rest.trimEnd().split('\n')
-  const indent = Math.min(...lines.filter((line) => line.trim()).map((line) => line.length - line.trimStart().length))
+  const indent = lines
+    .filter((line) => line.trim())
+    .reduce((least, line) => Math.min(least, line.length - line.trimStart().length), Number.POSITIVE_INFINITY)
   const texts = lines.map((line) => line.slice(indent).trimEnd())
   return isFolded ? fold(texts) : texts.join('\n')
 }
@@ -143,5 +145,6 @@ function scalarOf(text: string): string {
     }
   }
   const [, single] = /^'((?:[^']|'')*)'/.exec(text) ?? []
-  return single?.replaceAll("''", "'") ?? text.replace(/(?<![^ \t])#.*$/, '').trimEnd()
+  // A comment ends the text, also one of several lines.
+  return single?.replaceAll("''", "'") ?? text.replace(/(?<![^ \t])#[\s\S]*/, '').trimEnd()
 }
