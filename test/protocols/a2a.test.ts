@@ -364,14 +364,17 @@ describe.each(['1.0', '0.3'] as const)('push notifications of version %s', (vers
     await expect.poll(() => states(kept.path)).toContain('completed')
     await expect.poll(() => states(bens.path)).toContain('completed')
     expect(receiver.at(gone.path)).toEqual([])
-    // Not even an admin finds them.
+    // Not even an admin finds them. The audit log has them, without their addresses.
     const asBen = async (method: string, path: string, body?: object) =>
       request(server, method, path, { token: ben.token, ...(body && { body }) })
-    const query = '{ webhooks { nodes { id } } events { events { type } } auditEvents { nodes { action } } }'
+    const query = '{ webhooks { nodes { id } } events { events { type } } auditEvents { nodes { action changes } } }'
     const { data, errors } = (await asBen('POST', '/graphql', { query })).body
     expect(errors).toBeUndefined()
     expect(data.webhooks.nodes).toEqual([])
-    expect(JSON.stringify([data.events, data.auditEvents])).not.toContain('webhook')
+    expect(JSON.stringify(data.events)).not.toContain('webhook')
+    const audited = JSON.stringify(data.auditEvents)
+    for (const action of ['create', 'delete']) expect(audited).toContain(`webhook.${action}`)
+    for (const { path } of [kept, gone, bens]) expect(audited).not.toContain(path)
     const rows = await server.service.deps.db.webhook.findMany({ where: { executionId: taskId } })
     expect(rows.length).toBe(2)
     for (const { id } of rows)
