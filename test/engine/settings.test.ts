@@ -107,5 +107,5 @@ it('an effort in the options of OpenAI reaches a model of another name', async (
 
 it('an option with a wrong value fails with its name and the values that it may have', async () => {
   const error = await ask('openai/gpt-x', { providerOptions: { openai: { textVerbosity: 'huge' } } }).catch((e) => e)
-  expect(classifyModelError(error).detail).toMatch(/^invalid openai provider options: textVerbosity: .*"low"\|"medium"/)
+  expect(classifyModelError(error).detail).toMatch(/^invalid openai provider options: textVerbosity: .*low.*medium/)
 })
