@@ -117,7 +117,7 @@ export async function addMember(
   const { count } = await tx.membership.updateMany({ where: membership, data: { role } })
   if (!count) {
     if (await tx.ending.count({ where: { organizationId, kind: 'member', target: user.id } }))
-      throw conflict(STILL_ENDING, LATER)
+      throw conflict(STILL_ENDING, { detail: LATER })
     // A new membership does not revive the tokens of an ended one.
     await tx.token.updateMany({ where: { ...membership, revokedAt: null }, data: { revokedAt: at } })
     await tx.membership.create({ data: { ...membership, role, createdAt: at }, select: { userId: true } })
@@ -174,7 +174,7 @@ export async function removeMember(
 }
 
 const STILL_ENDING = 'The earlier membership of this user is still ending'
-const LATER = { detail: 'Its missions are being paused and its tasks unassigned. Repeat this in a minute.' }
+const LATER = 'Its missions are being paused and its tasks unassigned. Repeat this in a minute.'
 
 /** Throws 409 if the member is the only owner. The organization's row lock serializes concurrent removals. */
 export async function keepAnOwner(tx: Tx, { organizationId, userId }: { organizationId: string; userId: string }) {

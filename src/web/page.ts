@@ -55,11 +55,24 @@ type Options = Pick<SafeFetchOptions, 'isAllowed' | 'lookup'> & {
  */
 export async function fetchPage(
   settings: Settings,
-  { url: given, headers = {}, signal, mayRedirect = true }: PageRequest,
+  request: PageRequest,
   { maxConversion = MAX_CONVERSION, ...options }: Options = {
     isAllowed: settings.ALLOW_PRIVATE_NETWORK ? undefined : isPublicAddress,
   },
 ): Promise<Page> {
+  const { url, type, bytes, isCut } = await download(settings, request, options)
+  const convert = (html: string) => toMarkdown(html, url, request.signal, maxConversion)
+  return { url, isCut, ...(await toText(type, bytes, convert)) }
+}
+
+type Download = { url: string; type: string; bytes: Buffer; isCut: boolean }
+
+/** Reads a page within the time of a transfer. Throws as {@link fetchPage} does. */
+async function download(
+  settings: Settings,
+  { url: given, headers = {}, signal, mayRedirect = true }: PageRequest,
+  options: Omit<Options, 'maxConversion'>,
+): Promise<Download> {
   const url = URL.parse(given)
   if (!url || !/^https?:$/.test(url.protocol)) throw badRequest('Invalid url. Expected an http or https address')
   if (url.username || url.password) throw badRequest('Invalid url. An address with a password is not fetched')
@@ -78,11 +91,8 @@ export async function fetchPage(
     const request = { headers: { accept, 'user-agent': 'Muster web_fetch', ...headers }, signal: anySignal }
     const response = await safe.fetch(url, request)
     if (!response.ok) throw badRequest(`The server answered HTTP ${response.status}${await reasonIn(response)}`)
-    const { bytes, isCut } = await readBody(response)
     const type = response.headers.get('content-type') ?? ''
-    const convert = (html: string) => toMarkdown(html, response.url || url.href, signal, maxConversion)
-    const page = await toText(type, bytes, convert)
-    return { url: response.url || url.href, isCut, ...page }
+    return { url: response.url || url.href, type, ...(await readBody(response)) }
   } catch (error) {
     signal.throwIfAborted()
     if (limit.aborted) throw badRequest(`The page did not arrive within ${TIMEOUT / 1000} s`)
