@@ -137,6 +137,8 @@ export function createApp(deps: Deps, ready: () => Promise<Readiness>): RequestL
   return async (req, res) => {
     const requestId = requestIdOf(req)
     res.setHeader('X-Request-Id', requestId)
+    // Browsers must not take an answer for another type, such as a text of a tenant for a page.
+    res.setHeader('X-Content-Type-Options', 'nosniff')
     const started = performance.now()
     const ip = addressOf(req, settings)
     deps.telemetry.request?.(res, req.method ?? '', () => routeOf(req.method ?? '', pathOf(req)))

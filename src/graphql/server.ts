@@ -61,7 +61,6 @@ const pageHeaders = async () => ({
   'Content-Type': 'text/html; charset=utf-8',
   'Cache-Control': 'no-cache',
   'Referrer-Policy': 'no-referrer',
-  'X-Content-Type-Options': 'nosniff',
 })
 
 /** Sends a response whole, or incrementally for a stream, until its end or until the client disconnects. */

@@ -31,7 +31,6 @@ export async function exportAudit(context: Context, req: IncomingMessage, res: S
     'Content-Disposition': `attachment; filename="audit-${day}.ndjson"`,
     'Cache-Control': 'private, no-cache',
     'X-Accel-Buffering': 'no',
-    'X-Content-Type-Options': 'nosniff',
   })
   if (req.method === 'HEAD') return void res.end()
   const access = context.streamTo(actor)

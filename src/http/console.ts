@@ -77,7 +77,6 @@ async function sendAsset(path: string, req: IncomingMessage, res: ServerResponse
     'Cache-Control': 'public, max-age=31536000, immutable',
     ETag: etag,
     Vary: 'Accept-Encoding',
-    'X-Content-Type-Options': 'nosniff',
   }
   const known = req.headers['if-none-match']
   if (known !== undefined && names(known, etag)) return void res.writeHead(304, headers).end()

@@ -137,7 +137,6 @@ function send(res: ServerResponse, body: string | Buffer, headers: Record<string
   res.writeHead(200, {
     'Content-Length': Buffer.byteLength(body),
     'Referrer-Policy': 'no-referrer',
-    'X-Content-Type-Options': 'nosniff',
     ...headers,
   })
   res.end(body)

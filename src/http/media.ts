@@ -214,7 +214,6 @@ export async function download(context: Context, req: IncomingMessage, res: Serv
     'Accept-Ranges': 'bytes',
     ETag: etag,
     'Content-Disposition': `${disposition}; filename="${inAscii(name)}"; filename*=UTF-8''${encodeName(name)}`,
-    'X-Content-Type-Options': 'nosniff',
     'Content-Security-Policy': "default-src 'none'; sandbox",
     'Cache-Control': 'private, max-age=0',
   })

@@ -40,3 +40,18 @@ describe('a program without a token', () => {
     }
   })
 })
+
+it.each([
+  '/healthz',
+  '/',
+  '/app',
+  '/api/docs',
+  '/llms.txt',
+  '/api/v1/agents',
+  '/trpc/agents.list',
+  '/graphql',
+  '/mcp',
+  '/none',
+])('a browser takes the answer of %s for no other type than the stated one', async (path) => {
+  expect((await get(path)).headers.get('x-content-type-options')).toBe('nosniff')
+})

@@ -38,7 +38,6 @@ const SECURITY = {
   'Content-Security-Policy': POLICY,
   // The URL of a page may contain a path to return to.
   'Referrer-Policy': 'no-referrer',
-  'X-Content-Type-Options': 'nosniff',
   'X-Frame-Options': 'DENY',
 }
 
