@@ -8,6 +8,7 @@ import { Dialog } from './components/dialog.tsx'
 import { useGuardOfAll } from './components/guard.ts'
 import { Menu, MenuItem, MenuLabel, MenuLine } from './components/menu.tsx'
 import { Reconnecting } from './components/page.tsx'
+import { WithSecret } from './components/secret.tsx'
 import { Toasts, toast } from './components/toast.tsx'
 import { useBadge } from './features/approvals/badge.ts'
 import { useNotifications } from './features/approvals/notify.ts'
@@ -96,17 +97,19 @@ export function Shell() {
       <Dialog as="side" open={drawer} onClose={() => setDrawer(false)} title={texts.nav.title}>
         {navigation}
       </Dialog>
-      <main
-        id="main"
-        data-shown={href}
-        className="flex min-h-0 min-w-0 flex-1 flex-col *:last:min-h-0 *:last:flex-1"
-        tabIndex={-1}
-      >
-        {/* A chat says so itself. */}
-        {!isConnected && !path.startsWith('/chats/') && <Reconnecting />}
-        <ServerState />
-        <Outlet />
-      </main>
+      <WithSecret>
+        <main
+          id="main"
+          data-shown={href}
+          className="flex min-h-0 min-w-0 flex-1 flex-col *:last:min-h-0 *:last:flex-1"
+          tabIndex={-1}
+        >
+          {/* A chat says so itself. */}
+          {!isConnected && !path.startsWith('/chats/') && <Reconnecting />}
+          <ServerState />
+          <Outlet />
+        </main>
+      </WithSecret>
       {Palette && <Palette onClose={() => setPalette(null)} />}
       <Toasts />
       <p id="announcer" role="status" className="sr-only" />

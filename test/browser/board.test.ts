@@ -133,6 +133,22 @@ describe.skipIf(!hasBrowser)('the board of tasks', () => {
     await leave(page)
   })
 
+  it('locks the fields of a dialog while it is saved, and keeps the focus if that fails', async () => {
+    const { page } = await visit(browser, owner, '/app/tasks')
+    const title = page.getByRole('dialog').getByLabel('Title')
+    const gate = Promise.withResolvers<void>()
+    await page.route('**/trpc/tasks.create', (route) => gate.promise.then(() => route.abort()))
+    await page.getByRole('button', { name: 'New task' }).click()
+    await title.fill('Typed')
+    await title.press('Enter')
+    await title.and(page.locator(':disabled')).waitFor()
+    gate.resolve()
+    await title.and(page.locator(':enabled:focus')).waitFor()
+    page.once('dialog', (question) => void question.accept())
+    await page.unrouteAll()
+    await leave(page)
+  })
+
   it('keeps the focus of a keyboard in its column when the last card there is deleted', async () => {
     const id = await create({ title: 'Delete me' })
     await request(server, 'PATCH', `/api/v1/tasks/${id}`, { body: { status: 'cancelled' } })

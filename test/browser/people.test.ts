@@ -532,7 +532,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await leave(page)
   })
 
-  it('creates a key of a service account, which works until it is revoked', async () => {
+  it('shows a key of a service account although its dialog was closed, and revokes it', async () => {
     const { page } = await visit(browser, owner, '/app/settings/service-accounts')
     await page.getByRole('button', { name: 'New service account' }).click()
     await page.getByLabel('Name').fill('Pipeline')
@@ -540,7 +540,13 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await page.getByRole('button', { name: 'Keys' }).click()
     await page.getByRole('button', { name: 'New key' }).click()
     await page.getByLabel('Name').fill('Nightly')
+    const release = await holdBack(page, '**/trpc/organizations.createServiceKey')
     await page.getByRole('button', { name: 'Create' }).click()
+    // A person may give a slow network up, but the key is made.
+    page.once('dialog', (question) => void question.accept())
+    await page.getByRole('button', { name: 'Cancel' }).click()
+    await page.getByText('No keys yet.').waitFor()
+    await release()
     const token = await page.getByRole('dialog', { name: 'The key, shown only once' }).locator('pre').textContent()
     const ask = async () => (await request(server, 'GET', '/api/v1/agents', { token })).status
     expect(await ask()).toBe(200)
@@ -551,7 +557,7 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     await leave(page)
   })
 
-  it('makes a webhook, tests it, and shows each attempt to deliver', async () => {
+  it('shows the secret of a webhook although its dialog was closed, and each delivery', async () => {
     const received: (string | undefined)[] = []
     const receiver = createServer((incoming, response) => {
       received.push(incoming.headers['webhook-id'] as string | undefined)
@@ -563,7 +569,12 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
       await page.getByRole('button', { name: 'New webhook' }).click()
       await page.getByLabel('Address').fill(`http://127.0.0.1:${(receiver.address() as AddressInfo).port}/hook`)
       await page.getByLabel('Description').fill('Our program')
+      const release = await holdBack(page, '**/trpc/webhooks.create')
       await page.getByRole('button', { name: 'Create', exact: true }).click()
+      page.once('dialog', (question) => void question.accept())
+      await page.getByRole('button', { name: 'Cancel' }).click()
+      await page.getByRole('dialog').waitFor({ state: 'detached' })
+      await release()
       const secret = page.getByRole('dialog', { name: 'The signing secret, shown only once' })
       expect(await secret.locator('pre').textContent()).toMatch(/^whsec_/)
       await secret.getByRole('button', { name: 'Close' }).last().click()

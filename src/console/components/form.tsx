@@ -1,4 +1,4 @@
-import { type ReactNode, useState } from 'react'
+import { type ReactNode, useLayoutEffect, useRef, useState } from 'react'
 import { texts } from '../texts.ts'
 import { useUnsaved } from '../unsaved.ts'
 import { Button } from './button.tsx'
@@ -40,6 +40,12 @@ export function Form({ save, isReady, label = texts.save, onCancel, className, m
   const clash = save.error instanceof Clash ? save.error : null
   // A page that follows a saved form is no loss.
   usePageGuard(isWrittenIn && !save.isPending)
+  // A field that is disabled meanwhile loses the focus.
+  const focused = useRef<Element | null>(null)
+  useLayoutEffect(() => {
+    const isLost = save.error && document.activeElement === document.body
+    if (isLost && focused.current instanceof HTMLElement) focused.current.focus()
+  }, [save.error])
   const button = !isReadOnly && (
     <Button kind="primary" type="submit" disabled={!isReady} busy={save.isPending}>
       {label}
@@ -51,11 +57,13 @@ export function Form({ save, isReady, label = texts.save, onCancel, className, m
       onInput={() => setIsWritten(true)}
       onSubmit={(event) => {
         event.preventDefault()
+        focused.current = document.activeElement
         save.mutate(undefined, { onSuccess: () => setIsWritten(false) })
       }}
     >
       <Fallible error={clash ? null : save.error}>
-        <fieldset disabled={isReadOnly} className="contents">
+        {/* A dialog that closes would lose later letters. */}
+        <fieldset disabled={isReadOnly || (save.isPending && !!onCancel)} className="contents">
           {children}
         </fieldset>
       </Fallible>

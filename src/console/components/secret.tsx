@@ -1,20 +1,38 @@
-import type { ReactNode } from 'react'
+import { createContext, type ReactNode, useContext, useState } from 'react'
 import { texts } from '../texts.ts'
 import { Button } from './button.tsx'
 import { Code } from './code.tsx'
 import { Dialog } from './dialog.tsx'
 
-type Props = { title: string; text: string; secret: string | null; onClose: () => void; children?: ReactNode }
+type Secret = { title: string; text: string; secret: string | null; more?: ReactNode }
 
-/** Shows a secret that cannot be read again. A click beside it does not close it. */
-export const Secret = ({ title, text, secret, onClose, children }: Props) => (
-  <Dialog open isFirm onClose={onClose} title={title} description={text}>
-    {secret && <Code text={secret} isWrapped />}
-    {children}
-    <div className="mt-4 flex justify-end">
-      <Button kind="primary" onClick={onClose}>
-        {texts.close}
-      </Button>
-    </div>
-  </Dialog>
-)
+const Shown = createContext<(secret: Secret) => void>(() => {})
+
+/**
+ * Returns a function that shows a secret that cannot be read again, wherever the person is: the form that made it may
+ * be closed before its answer comes.
+ */
+export const useShowSecret = () => useContext(Shown)
+
+/** The frame of the pages, with the secret above it. A click beside the secret does not close it. */
+export function WithSecret({ children }: { children: ReactNode }) {
+  const [shown, setShown] = useState<readonly Secret[]>([])
+  const [first] = shown
+  const onClose = () => setShown((all) => all.slice(1))
+  return (
+    <Shown value={(secret) => setShown((all) => [...all, secret])}>
+      {children}
+      {first && (
+        <Dialog open isFirm onClose={onClose} title={first.title} description={first.text}>
+          {first.secret && <Code text={first.secret} isWrapped />}
+          {first.more}
+          <div className="mt-4 flex justify-end">
+            <Button kind="primary" onClick={onClose}>
+              {texts.close}
+            </Button>
+          </div>
+        </Dialog>
+      )}
+    </Shown>
+  )
+}

@@ -9,7 +9,7 @@ import { Select, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { More } from '../../components/more.tsx'
 import { Loaded, Rows, RowText, Section } from '../../components/page.tsx'
-import { Secret } from '../../components/secret.tsx'
+import { useShowSecret } from '../../components/secret.tsx'
 import { moment } from '../../lib/format.ts'
 import { pages, useAction, WATCHED } from '../../queries.ts'
 import { useSession } from '../../session.ts'
@@ -92,19 +92,21 @@ function Invite({ onClose }: { onClose: () => void }) {
   const { organization, role: own } = useSession()
   const [email, setEmail] = useState('')
   const [role, setRole] = useState<Role>('member')
+  const show = useShowSecret()
   const create = useAction(
-    () => callMutation('organizations.createInvitation', { id: organization?.id ?? '', email: email.trim(), role }),
-    { changes: ['organizations.listInvitations'], quiet: true },
+    async () => {
+      const id = organization?.id ?? ''
+      const made = await callMutation('organizations.createInvitation', { id, email: email.trim(), role })
+      const url = made.url && reachable(made.url)
+      show({
+        title: t.made,
+        text: url ? t.madeText : t.mailedText,
+        secret: url,
+        more: url && made.mailed && <p className="mt-2 text-soft">{t.mailedText}</p>,
+      })
+    },
+    { changes: ['organizations.listInvitations'], quiet: true, onDone: onClose },
   )
-  if (create.data) {
-    const { mailed } = create.data
-    const url = create.data.url && reachable(create.data.url)
-    return (
-      <Secret title={t.made} text={url ? t.madeText : t.mailedText} secret={url} onClose={onClose}>
-        {url && mailed && <p className="mt-2 text-soft">{t.mailedText}</p>}
-      </Secret>
-    )
-  }
   return (
     <Dialog open onClose={onClose} title={t.new} description={t.help}>
       <Form save={create} isReady={email.trim() !== ''} label={t.invite} onCancel={onClose}>

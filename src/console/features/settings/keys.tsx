@@ -9,7 +9,7 @@ import { Check, NameField, Select, Ticks } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, ListHead, Loaded, Rows } from '../../components/page.tsx'
-import { Secret } from '../../components/secret.tsx'
+import { useShowSecret } from '../../components/secret.tsx'
 import { Ago } from '../../components/time.tsx'
 import { moment } from '../../lib/format.ts'
 import { pages, useAction, WATCHED } from '../../queries.ts'
@@ -135,18 +135,18 @@ export function NewKey({ changes, create: make, onClose }: NewKeyProps) {
   const [days, setDays] = useState('90')
   const [isLimited, setIsLimited] = useState(false)
   const [scopes, setScopes] = useState<string[]>([])
+  const show = useShowSecret()
   const create = useAction(
-    () =>
-      make({
+    async () => {
+      const { token } = await make({
         name,
         ...(days && { expiresInDays: Number(days) }),
         ...(isLimited && { scopes }),
-      }),
-    { changes: [changes], quiet: true },
+      })
+      show({ title: t.made, text: t.madeText, secret: token })
+    },
+    { changes: [changes], quiet: true, onDone: onClose },
   )
-  if (create.data) {
-    return <Secret title={t.made} text={t.madeText} secret={create.data.token} onClose={onClose} />
-  }
   return (
     <Dialog open onClose={onClose} title={t.new}>
       <Form

@@ -11,7 +11,7 @@ import { Form } from '../../components/form.tsx'
 import { Menu, MenuItem, MenuLine } from '../../components/menu.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, ListHead, Loaded, Rows } from '../../components/page.tsx'
-import { Secret } from '../../components/secret.tsx'
+import { useShowSecret } from '../../components/secret.tsx'
 import { pages, readNow, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin } from '../../session.ts'
 import { settings } from '../../texts/settings.ts'
@@ -25,17 +25,23 @@ type Format = Webhook['format']
 
 type Open = { of: Webhook | null; what: 'form' | 'deliveries' | 'rotate' | 'delete' }
 
+/** Chats such as Slack have no secret. */
+function useShowWebhookSecret() {
+  const show = useShowSecret()
+  return ({ secret }: { secret: string | null }) =>
+    secret !== null && show({ title: t.secret, text: t.secretText, secret })
+}
+
 /** The addresses that receive the events of the organization. */
 export function Webhooks() {
   const isAdmin = useIsAdmin()
   const [open, setOpen] = useState<Open | null>(null)
-  const [secret, setSecret] = useState<string | null>(null)
+  const show = useShowWebhookSecret()
   const list = useInfiniteQuery({ ...pages('webhooks.list', {}), ...WATCHED, enabled: isAdmin })
   const changes = ['webhooks.']
   const remove = useAction((id: string) => callMutation('webhooks.delete', { id }), { changes, done: texts.deleted })
-  const rotate = useAction((id: string) => callMutation('webhooks.rotate', { id }), {
+  const rotate = useAction(async (id: string) => show(await callMutation('webhooks.rotate', { id })), {
     changes,
-    onDone: (answer) => setSecret(answer.secret),
   })
   const test = useAction((webhook: Webhook) => callMutation('webhooks.test', { id: webhook.id }), {
     changes,
@@ -93,15 +99,7 @@ export function Webhooks() {
         }}
       </Loaded>
       <More query={list} />
-      {open?.what === 'form' && (
-        <WebhookForm
-          webhook={open.of}
-          onClose={(made) => {
-            close()
-            setSecret(made)
-          }}
-        />
-      )}
+      {open?.what === 'form' && <WebhookForm webhook={open.of} onClose={close} />}
       {open?.what === 'deliveries' && open.of && <Deliveries webhook={open.of} onClose={close} />}
       {open?.what === 'rotate' && (
         <Confirm
@@ -120,9 +118,6 @@ export function Webhooks() {
           action={texts.delete}
           onConfirm={() => remove.mutateAsync(id)}
         />
-      )}
-      {secret !== null && (
-        <Secret title={t.secret} text={t.secretText} secret={secret} onClose={() => setSecret(null)} />
       )}
     </>
   )
@@ -152,15 +147,16 @@ const toFields = (webhook: Webhook | null) => ({
 /** Reads patterns, separated by commas or lines. */
 const toEvents = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean)
 
-function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (secret: string | null) => void }) {
+function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: () => void }) {
+  const show = useShowWebhookSecret()
   const [url, setUrl] = useState('')
   const read = webhook && (async () => toFields((await readNow('webhooks.get', { id: webhook.id })).webhook))
   const { draft, edits, set, check } = useEdits(toFields(webhook), LABELS, read)
   const save = useAction(
-    async (): Promise<string | null> => {
+    async () => {
       const events = toEvents(draft.events)
       const address = url.trim() && { url: url.trim() }
-      if (!webhook) return (await callMutation('webhooks.create', { ...draft, events, url: url.trim() })).secret
+      if (!webhook) return show(await callMutation('webhooks.create', { ...draft, events, url: url.trim() }))
       await check()
       const { events: edited, ...rest } = edits
       await callMutation('webhooks.update', {
@@ -169,18 +165,17 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
         ...(edited !== undefined && { events }),
         ...address,
       })
-      return null
     },
     { changes: ['webhooks.'], quiet: true, done: texts.saved, onDone: onClose },
   )
   const needsUrl = !webhook || 'format' in edits
   return (
-    <Dialog open onClose={() => onClose(null)} title={webhook ? t.edit : t.new}>
+    <Dialog open onClose={onClose} title={webhook ? t.edit : t.new}>
       <Form
         label={webhook ? texts.save : texts.create}
         save={save}
         isReady={!(needsUrl && !url.trim()) && toEvents(draft.events).length > 0}
-        onCancel={() => onClose(null)}
+        onCancel={onClose}
       >
         <TextField
           label={t.url}
