@@ -394,6 +394,9 @@ describe('a list of models', () => {
   it('marks models that cannot chat', () => {
     const models = [
       ...['text-embedding-3', 'meta/llama-guard-4', 'gpt-4o-transcribe', 'gpt-image-2', 'flux.2'].map((id) => ({ id })),
+      ...['deepseek-ocr', 'qwen3-asr-flash', 'hexgrad/Kokoro-82M', 'intfloat/e5-large', 'jina-reranker-v3'],
+      ...['all-MiniLM-L6-v2', 'google/shieldgemma-9b', 'Kwai-Kolors/Kolors', 'wan2.5-t2v', 'gpt-4o-mini-audio-preview'],
+      { id: 'i', model_type: 'rerank' },
       { id: 'a', type: 'embedding' },
       { id: 'g', active: false },
       { id: 'h', supports_chat: false },
@@ -402,9 +405,10 @@ describe('a list of models', () => {
       { id: 'bge-m3', capabilities: ['embedding'] },
       { id: 'd', architecture: { output_modalities: ['image'] } },
       { id: 'e', type: 'chat', architecture: { output_modalities: ['text'] } },
-      { id: 'f', type: 'llm' },
+      { id: 'f', type: 'llm', model_type: 'LLM' },
+      ...['mediocre-7b', 'qwen3-vl', 'swan-7b', 'gemini-3-pro', 'o3-mini'],
     ]
     const chatting = readModelList(JSON.stringify(models))?.flatMap(({ id, chats }) => (chats ? id : []))
-    expect(chatting).toEqual(['e', 'f'])
+    expect(chatting).toEqual(['e', 'f', 'mediocre-7b', 'qwen3-vl', 'swan-7b', 'gemini-3-pro', 'o3-mini'])
   })
 })

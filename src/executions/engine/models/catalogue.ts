@@ -19,9 +19,28 @@ const MAX_BYTES = 8 * 1024 * 1024
 const MAX_MODELS = 5_000
 
 /** Ids of models that servers list beside chat models. */
-const CANNOT_CHAT =
-  /embed|rerank|\bbge-|\bclip\b|whisper|tts|transcri|realtime|dall-e|image|diffusion|\bflux|\bsora|moderation|guard|(?:davinci|babbage)-002/i
-/** Kinds of models that do not chat, as `type` of an entry names them (Together). */
+const CANNOT_CHAT = new RegExp(
+  [
+    // Embeddings and ranks.
+    /embed|rerank|\b(?:bge|gte|voyage|paraphrase)-|(?:^|[/-])e5-|\bclip\b|minilm|mpnet|colbert|colpali|colqwen|splade/,
+    // Speech and music.
+    /whisper|tts|transcri|realtime|speech|voice|\b(?:asr|stt)\b|paraformer|parakeet|kokoro|\bpiper\b|musicgen|\blyria/,
+    /\bgpt-(?:4o-)?(?:mini-)?audio/,
+    // Pictures and videos.
+    /dall-e|image|diffusion|\bflux|\bsdxl|kolors|seedream|\bsora|\bveo-|\bkling|seedance|cogvideo|hunyuan-?video|ltx-video/,
+    /\bwanx?\d|\b[ti]2[iv]\b/,
+    // Texts in pictures.
+    /ocr(?![a-z])/,
+    // Judges of other texts.
+    /moderation|guard|shield|\breward\b/,
+    // Completions.
+    /(?:davinci|babbage)-002/,
+  ]
+    .map(({ source }) => source)
+    .join('|'),
+  'i',
+)
+/** Kinds of models that do not chat, as `type` (Together) or `model_type` (Xinference) names them. */
 const OTHER_KINDS = /^(text[-_])?(embedding|rerank|image|audio|video|speech|transcri|moderation|tts|stt)/i
 
 /** `isLoaded`: whether a local server has it in memory; false too if the server does not say so. */
@@ -107,8 +126,11 @@ function idOf({ id, model, name }: Fields): string {
 /** llama.cpp and LM Studio state which of their models are in memory. Others may take minutes, or be refused. */
 const isLoaded = ({ status, state }: Fields): boolean => (asObject(status).value ?? state) === 'loaded'
 
-function canChat(id: string, { type, architecture, capabilities, active, supports_chat }: Fields): boolean {
-  if (CANNOT_CHAT.test(id) || OTHER_KINDS.test(asText(type))) return false
+function canChat(
+  id: string,
+  { type, model_type: kind, architecture, capabilities, active, supports_chat }: Fields,
+): boolean {
+  if (CANNOT_CHAT.test(id) || OTHER_KINDS.test(asText(type) || asText(kind))) return false
   // Groq, Fireworks.
   if (active === false || supports_chat === false) return false
   if (asObject(capabilities).completion_chat === false) return false
