@@ -182,9 +182,8 @@ const openai: Api = (() => {
       at('function_call_arguments.done', 2, { item_id: 'fc_1', arguments: input }) +
       at('output_item.done', 2, { item: { ...call, arguments: input, status: 'completed' } }) +
       ends(),
-    usedBefore: { input_tokens: 0, output_tokens: 0 },
-    failing:
-      start + says('Th') + ends('failed', { error: { code: 'server_error', message: 'Internal error' }, usage: null }),
+    usedBefore: { input_tokens: 120, output_tokens: 30 },
+    failing: start + says('Th') + ends('failed', { error: { code: 'server_error', message: 'Internal error' } }),
     overloaded:
       start + event({ type: 'error', code: 'server_error', message: 'Overloaded', param: null, sequence_number: 2 }),
     begun: start,

@@ -414,6 +414,29 @@ describe('the stream of OpenAI', () => {
       created + at('output_text.done', { item_id: 'msg_1', text: 'Hi' }) + done(),
       'Hi stop 5/7',
     ],
+    [
+      'the text behind the end of its empty item',
+      created +
+        at('output_item.done', { item: { ...message, content: [] } }) +
+        textDelta('H') +
+        textDelta('i') +
+        at('output_text.done', { item_id: 'msg_1', text: 'Hi' }) +
+        done({ output: [message] }),
+      'H i stop 5/7',
+    ],
+    [
+      'a text that is repeated behind the end of its item, and goes on there',
+      created + at('output_item.done', { item: message }) + textDelta('H') + textDelta('i') + textDelta('!') + done(),
+      'Hi ! stop 5/7',
+    ],
+    [
+      'the text only in the second end of its item',
+      created +
+        at('output_item.done', { item: { ...message, content: [] } }) +
+        at('output_item.done', { item: message }) +
+        done({ output: [message] }),
+      'Hi stop 5/7',
+    ],
     ['the text only at the end', created + done({ output: [message] }), 'Hi stop 5/7'],
     ['no usage', created + textDelta('Hi') + done({ usage: null }), 'Hi stop ?/?'],
     ['the text as output_text', created + done({ output_text: 'Hi' }), 'Hi stop 5/7'],

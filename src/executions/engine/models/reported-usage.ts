@@ -112,7 +112,8 @@ function usageOf({ input, output, cacheRead, cacheWrite, reasoning }: Counts): L
 
 /**
  * Returns the usage that an event states before the end of its answer, which counts if the answer breaks off: Anthropic's
- * first event has the input, and Google's have all tokens so far. Returns null for any other event.
+ * first event has the input, Google's have all tokens so far, and so has OpenAI's failure (see `readResponse`). Returns null for
+ * any other event.
  */
 export function interimUsage(event: unknown): LanguageModelV4Usage | null {
   const { type, message, usageMetadata } = asObject(event)

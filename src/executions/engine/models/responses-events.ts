@@ -53,7 +53,10 @@ export function createResponsesEvents(emit: Emit): ProviderEvents {
   }
 
   function readResponse(response: Fields, isIncomplete: boolean): void {
-    const { status, error } = response
+    const { status, error, usage } = response
+    const hasFailed = isObject(error) || asText(error) !== '' || status === 'failed' || status === 'cancelled'
+    // The tokens of an answer that fails count, too.
+    if (hasFailed && isObject(usage)) emit({ type: 'ping', usageMetadata: usage })
     if (isObject(error) || asText(error)) throw new ReportedError(withStatus({ error }))
     if (status === 'failed' || status === 'cancelled') {
       throw new ModelError(`The model broke off its reply (finish reason: ${status})`, 'broken_off')

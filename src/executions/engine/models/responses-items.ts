@@ -19,6 +19,8 @@ export type Item = {
   name: string
   /** Text, arguments or reasoning so far. */
   text: string
+  /** Pieces of a message that arrived after its end and repeat its beginning so far. */
+  repeated: string
   /** The part of a reasoning summary that is being streamed, and the server's number of it; -1 before the first. */
   part: number
   summary: number
@@ -92,6 +94,7 @@ export function createResponseItems(emit: Emit): ResponseItems {
       place,
       index,
       text: '',
+      repeated: '',
       part: -1,
       summary: -1,
       isRead: false,
@@ -122,12 +125,31 @@ export function createResponseItems(emit: Emit): ResponseItems {
     item.text += delta
     emit({ type, item_id: item.id, output_index: item.index, delta })
   }
-  const addText = adder('response.output_text.delta')
+  const addOpenText = adder('response.output_text.delta')
   const addRefusal = adder('response.refusal.delta')
   const addArguments = adder('response.function_call_arguments.delta')
 
+  /** Some servers end a message before its text, or send the text again after the end. */
+  function addText(item: Item, delta: string): void {
+    if (!item.isDone) {
+      addOpenText(item, delta)
+      return
+    }
+    item.repeated += delta
+    if (item.text.startsWith(item.repeated)) return
+    const late = item.repeated.slice(item.repeated.startsWith(item.text) ? item.text.length : 0)
+    item.repeated = ''
+    addToEnded(item, late)
+  }
+
+  function addToEnded(item: Item, text: string): void {
+    if (item.isDone) begin(item, {})
+    item.isDone = false
+    addOpenText(item, text)
+  }
+
   function addRest(item: Item, whole: string): void {
-    if (whole.length > item.text.length && whole.startsWith(item.text)) addText(item, whole.slice(item.text.length))
+    if (whole.length > item.text.length && whole.startsWith(item.text)) addToEnded(item, whole.slice(item.text.length))
   }
 
   function addReasoning(item: Item, delta: string, summary = 0): void {
@@ -151,6 +173,7 @@ export function createResponseItems(emit: Emit): ResponseItems {
   }
 
   function finish(item: Item, given: Fields): void {
+    if (item.isDone && item.type === 'message') addRest(item, textOf(given.content))
     if (item.isDone) return
     if (item.type === 'message') finishMessage(item, given)
     else if (item.type === 'reasoning') finishReasoning(item, given)
