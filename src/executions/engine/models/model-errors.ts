@@ -2,7 +2,7 @@ import { cut } from '../../../lib/text.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import { contextWindowIn } from './context-length.ts'
 import { type ErrorBody, readErrorBody } from './error-bodies.ts'
-import { type FailureKind, isRetryable, kindOf, type ModelFailure, UNREAD_ANSWER } from './model-failures.ts'
+import { type FailureKind, isRetryable, kindOf, type ModelFailure, refills, UNREAD_ANSWER } from './model-failures.ts'
 import { delayInHeaders, retryAfterOf } from './retry-after.ts'
 import { inEnglish } from './translations.ts'
 
@@ -150,8 +150,12 @@ export function classifyModelError(
   const cause = causeOf(error)
   const facts = { ...cause, message: scannable(cause.message) }
   const message = inEnglish(facts.message)
-  const { kind, field } = cause.kind ? { kind: cause.kind, field: null } : kindOf({ ...facts, message })
+  const { kind: stated, field } = cause.kind ? { kind: cause.kind, field: null } : kindOf({ ...facts, message })
   const status = cause.status ?? null
+  const retryAfter =
+    retryAfterOf(facts, now) ?? (cause.upstreamHeaders ? delayInHeaders(cause.upstreamHeaders, now) : null)
+  const isRate = stated === 'quota' && retryAfter !== null && refills(status, `${cause.code} ${message}`)
+  const kind = isRate ? 'rate_limit' : stated
   return {
     kind,
     field,
@@ -160,7 +164,7 @@ export function classifyModelError(
     upstream: cause.upstream ?? null,
     code: cause.code ? redact(cause.code, secrets) : null,
     retryable: isRetryable(kind, status),
-    retryAfter: retryAfterOf(facts, now) ?? (cause.upstreamHeaders ? delayInHeaders(cause.upstreamHeaders, now) : null),
+    retryAfter,
     contextWindow: kind === 'context_too_long' ? contextWindowIn(message) : null,
     detail: redact(cause.message, secrets),
   }

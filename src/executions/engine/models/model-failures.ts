@@ -217,11 +217,18 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   ['broken_off', UNREAD_ANSWER],
 ]
 
+/** Wordings for an account without money or without any quota, which no wait refills. */
+const IS_EMPTY = /insufficient|balance|credit|payment|\blimit: 0\b/i
+
+/** Returns whether a used-up quota refills after the delay that the server states, such as Gemini's for a minute. */
+export const refills = (status: number | null, text: string): boolean => status === 429 && !IS_EMPTY.test(text)
+
 /** Patterns that name a rejected part of the request. The group is the field. */
 const FIELDS: readonly RegExp[] = [
   // Servers that check with Pydantic, such as Anthropic's and vLLM's: the field follows or precedes.
   /extra inputs are not permitted, field: '([\w.[\]-]+)'/i,
   /([\w.[\]-]+): extra inputs are not permitted/i,
+  /(?<![\w.])([a-z]\w*(?:[.[]\w+\]?)*): (?:(?:input|string|list|value|number) should|field required)\b/i,
   // OpenAI: "Unsupported parameter: 'x'", and "Unrecognized request argument supplied: x".
   /unsupported (?:parameter|value|field|argument|option)s?(?: \(s\))?:? ['"`]?([\w.[\]-]+)/i,
   /(?:unknown|unrecognized|unexpected|unsupported|invalid|extra|additional|not permitted)(?: request)? (?:parameter|field|argument|name|key|property|option|input)s?\b(?: supplied)?:? ?\(?['"`]?([\w.[\]-]+)/i,

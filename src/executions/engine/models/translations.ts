@@ -1,4 +1,4 @@
-// Errors of providers in Chinese, Japanese and German, in the words that the patterns for English errors know.
+// Errors of providers in Chinese, Japanese, Korean, German and French, in the words that the patterns for English errors know.
 
 type Words = readonly (readonly [RegExp, string])[]
 
@@ -61,6 +61,56 @@ const JAPANESE: Words = [
   [/無効な/g, ' invalid '],
 ]
 
+const KOREAN: Words = [
+  [/(?:잔액|크레딧|할당량)(?:이|가|을|를)? ?(?:모두 )?(?:부족|소진)/g, ' insufficient balance '],
+  [
+    /(?:유효하지 않은|잘못된) API ?키|API ?키(?:가|는|이)? ?(?:유효하지|잘못|올바르지)|인증에? ?실패/gi,
+    ' invalid api key ',
+  ],
+  [/잠시 ?후|나중에 다시|혼잡|과부하/g, ' try again later '],
+  [/요청(?:이|수가)? ?너무 많|요청 ?(?:한도|횟수)[^.]{0,10}초과/g, ' too many requests '],
+  [/콘텐츠 ?필터|부적절/g, ' content filter '],
+  [/시간(?:이)? ?초과|타임아웃/g, ' timed out '],
+  [/모델(?=[^.]{0,80}(?:찾을 수 없|존재하지 않))/g, ' unknown model '],
+  [/(?:입력|프롬프트|컨텍스트)[^.]{0,30}(?:너무 (?:길|깁|긴)|초과)/g, ' context length exceeded '],
+  [/(?:을|를|은|는|이|가)? ?지원(?:하지|되지) ?(?:않|못)[가-힣]*/g, ' is not supported '],
+  [/모델(?:은|에서는?)/g, ' model: '],
+  [/(?:도구|함수|툴)(?: ?(?:호출|사용))?/g, ' tools '],
+  [/이미지/g, ' image '],
+  [/파일/g, ' file '],
+  [/스트리밍/g, ' streaming '],
+  [/추론|사고/g, ' thinking '],
+  [/입력/g, ' input '],
+  [/매개 ?변수|파라미터/g, ' parameter '],
+  [/알 수 없는/g, ' unknown '],
+  [/잘못된|유효하지 않은/g, ' invalid '],
+]
+
+const FRENCH: Words = [
+  [/(?:crédits?|solde|quota)[^.]{0,20}(?:insuffisant|épuisé)\w*/gi, 'insufficient balance'],
+  [/clé (?:d['’]\s?)?API[^.]{0,20}(?:invalide|incorrecte|manquante|non valide)/gi, 'invalid api key'],
+  [/trop de requêtes/gi, 'too many requests'],
+  [/(?:ré)?essaye[rz] (?:à nouveau )?plus tard|surchargé\w*|indisponible/gi, 'try again later'],
+  [/contenu inapproprié|filtre de contenu/gi, 'content filter'],
+  [/délai[^.]{0,20}dépassé|expiration du délai/gi, 'timed out'],
+  [/modèle(?=[^.]{0,80}(?:introuvable|n['’]existe pas|inconnu|non trouvé))/gi, 'unknown model'],
+  [/(?:entrée|invite|prompt|contexte)[^.]{0,40}(?:trop long|dépasse)\w*/gi, 'context length exceeded'],
+  [
+    /ne (?:prend(?:s|nent)? pas en charge|supportent? pas|gère(?:nt)? pas)|n['’]accepte(?:nt)? pas/gi,
+    'does not support',
+  ],
+  [/par ce modèle/gi, 'by this model'],
+  [/(?:n['’]est|ne sont) pas (?:pris\w* en charge|supporté\w*|autorisé\w*)/gi, 'is not supported'],
+  [/non (?:pris\w* en charge|supporté\w*|autorisé\w*)/gi, 'not supported'],
+  [/inconnue?s?/gi, 'unknown'],
+  [/invalides?|non valides?/gi, 'invalid'],
+  [/(?:les |l['’])?(?:appels? (?:d['’]outils?|de fonctions?)|outils?|fonctions)/gi, 'tools'],
+  [/fichiers?/gi, 'file'],
+  [/raisonnement|réflexion/gi, 'thinking'],
+  [/paramètre/gi, 'parameter'],
+  [/modèle/gi, 'model'],
+]
+
 const GERMAN: Words = [
   [
     /Guthaben[^.]{0,40}(?:aufgebraucht|erschöpft|nicht aus)|Kontingent[^.]{0,40}(?:aufgebraucht|erschöpft)/gi,
@@ -86,8 +136,10 @@ const GERMAN: Words = [
 /** Whether a text has words of one of the languages. */
 const LANGUAGES: readonly (readonly [RegExp, Words])[] = [
   [/[\u3040-\u30ff]/, JAPANESE],
+  [/[\uac00-\ud7a3]/, KOREAN],
   [/[\u4e00-\u9fff]/, CHINESE],
   [/\b(?:Modell|nicht|keine?n?|Guthaben|Eingabe|Kontext\w*|ungültig\w*|unbekannte\w*)\b/i, GERMAN],
+  [/modèle|requête|paramètre|clé d|dépass|insuffisant|épuisé|introuvable|inapproprié|pris\w* en charge/i, FRENCH],
 ]
 
 const MARKS: Readonly<Record<string, string>> = { '，': ',', '。': '.', '：': ':' }
@@ -99,6 +151,7 @@ export function inEnglish(text: string): string {
   const translated = words.reduce((sentence, [word, english]) => sentence.replace(word, english), text)
   return translated
     .replace(/ *([，。：])/g, (_, mark: string) => `${MARKS[mark]} `)
+    .replace(/ +(?=[.,](?:\s|$))/g, '')
     .replace(/ {2,}/g, ' ')
     .trim()
 }
