@@ -264,6 +264,10 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     const { id } = (await create('Broken', 'http://127.0.0.1:9/mcp')).body
     const { secret } = await signedIn(server, userId)
     const { page } = await visit(browser, { url: server.url, cookie: secret }, '/app/mcps')
+    let asked = 0
+    page.on('request', (one) => {
+      if (one.url().includes('mcps.tools')) asked += 1
+    })
     await page.getByRole('button', { name: 'Test all' }).click()
     const row = (name: string) => page.getByRole('listitem').filter({ hasText: name })
     await row('Works')
@@ -274,6 +278,17 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await row('Broken')
       .getByText(/cannot be used/)
       .waitFor()
+    // A server that does not answer takes a minute of each try.
+    expect(asked).toBe(2)
+    // A person who does not wait reads the result on another page.
+    const release = await holdBack(page, '**/trpc/mcps.tools**')
+    await page.reload()
+    await page.getByRole('button', { name: 'Test all' }).click()
+    await page.getByRole('link', { name: 'Skills' }).click()
+    await page.getByRole('heading', { name: 'Skills' }).waitFor()
+    await release()
+    await page.getByText('One server cannot be used').waitFor()
+    await page.getByRole('link', { name: 'MCP servers' }).click()
     // Another address has another answer.
     await request(server, 'PATCH', `/api/v1/mcps/${id}`, { token, body: { url: mcp.url } })
     await page.reload()

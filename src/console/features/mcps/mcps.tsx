@@ -30,9 +30,8 @@ export function Mcps() {
   const searching = useSearching()
   const list = useInfiniteQuery({ ...pages('mcps.list', searching.filter), ...WATCHED })
   const listed = list.data?.pages.flatMap((page) => page.mcps) ?? []
-  const test = useAction(() => testAll(listed.filter(isTestable)), {
-    onDone: (unusable) => toast(t.tested(unusable), unusable ? 'bad' : 'good'),
-  })
+  // A server that refuses the person's tokens ends the connection.
+  const test = useAction(() => testAll(listed.filter(isTestable)), { changes: ['mcps.list'] })
   useEffect(() => {
     if (connection === 'connected') returnToRun()
   }, [connection])
@@ -76,14 +75,20 @@ const isTestable = ({ isActive, auth, connection }: Mcp) => isActive && (auth !=
 const testOf = ({ id, updatedAt }: Mcp) =>
   queryOptions({
     queryKey: ['mcps.tools', id, updatedAt],
-    queryFn: ({ signal }) => callQuery('mcps.tools', { id }, signal),
+    // With the signal, a test would fail when its row leaves the page.
+    queryFn: () => callQuery('mcps.tools', { id }),
+    // Each try may take a minute.
+    retry: false,
   })
 
 /** Maximum number of servers that are tested at the same time. The other connections of the browser stay free. */
 const MAX_TESTS = 3
 
-/** Asks servers for their tools, and returns how many do not list them. The rows show the answers. */
-async function testAll(mcps: readonly Mcp[]): Promise<number> {
+/**
+ * Asks servers for their tools, and says how many do not list them, also to a person who has gone to another page
+ * meanwhile. The rows show the answers.
+ */
+async function testAll(mcps: readonly Mcp[]): Promise<void> {
   const waiting = [...mcps]
   let unusable = 0
   const work = async () => {
@@ -93,7 +98,7 @@ async function testAll(mcps: readonly Mcp[]): Promise<number> {
       })
   }
   await Promise.all(Array.from({ length: MAX_TESTS }, work))
-  return unusable
+  toast(t.tested(unusable), unusable ? 'bad' : 'good')
 }
 
 function Row({ mcp, onOpen }: { mcp: Mcp; onOpen: () => void }) {
@@ -112,7 +117,7 @@ function Row({ mcp, onOpen }: { mcp: Mcp; onOpen: () => void }) {
         </button>
         <p className="truncate text-soft">{mcp.url}</p>
         {error && (
-          <p className="line-clamp-2 text-danger" dir="auto">
+          <p className="line-clamp-5 text-danger" dir="auto">
             {detail ?? message}
           </p>
         )}

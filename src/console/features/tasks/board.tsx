@@ -55,12 +55,11 @@ export function Board() {
     void navigate({ search: (before) => ({ ...before, ...changes }), replace: changes.task === undefined })
 
   const move = useAction(
-    ({ task, status }: { task: Task; status: Status }) => callMutation('tasks.update', { id: task.id, status }),
-    {
-      changes: ['tasks.'],
-      onDone: (_, { task, status }) => toast(t.moved(task.title, t.states[status])),
-      untilRead: true,
+    async ({ task, status }: { task: Task; status: Status }) => {
+      await callMutation('tasks.update', { id: task.id, status })
+      toast(t.moved(task.title, t.states[status]))
     },
+    { changes: ['tasks.'], untilRead: true },
   )
   const moveTo = (task: Task, status: Status) => {
     if (task.status === status) return
