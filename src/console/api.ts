@@ -59,13 +59,17 @@ const url = `${BASE}/trpc`
 /** Time after which a request without an answer has failed (ms). The server itself may wait 60 s for an MCP server. */
 const PATIENCE = 90_000
 
+/** Slowest network over which a large request, such as a file of a space, still arrives (bytes per ms). */
+const SLOWEST = 10
+
 /**
  * Sends a request. Throws if no answer begins in time: a connection that a network has cut silently would hang for
  * ever. A change may have been made nevertheless.
  */
 const fetchInTime: typeof fetch = async (input, init) => {
   const late = new AbortController()
-  const timer = setTimeout(() => late.abort(), PATIENCE)
+  const size = typeof init?.body === 'string' ? init.body.length : 0
+  const timer = setTimeout(() => late.abort(), PATIENCE + size / SLOWEST)
   const signal = init?.signal ? AbortSignal.any([init.signal, late.signal]) : late.signal
   try {
     return await fetch(input, { ...init, signal })

@@ -3,6 +3,7 @@ import { type ReactNode, useEffect, useRef } from 'react'
 import { BASE, toFailure } from './api.ts'
 import { Button } from './components/button.tsx'
 import { Empty, Problem } from './components/page.tsx'
+import { useAction } from './queries.ts'
 import { sessionQuery, signIn, signOut } from './session.ts'
 import { texts } from './texts.ts'
 
@@ -27,6 +28,7 @@ export function Gate({ children }: { children: ReactNode }) {
     // No page is there yet that notices when the server is back.
     refetchInterval: ({ state: { data, status } }) => !data && status === 'error' && 5_000,
   })
+  const leave = useAction(signOut, { quiet: true })
   const isRefused = !!error && toFailure(error).status === 401
   useEffect(() => {
     if (isRefused) signIn()
@@ -48,8 +50,11 @@ export function Gate({ children }: { children: ReactNode }) {
           <Button kind="primary" onClick={() => location.reload()}>
             {texts.reload}
           </Button>
-          <Button onClick={() => void signOut()}>{texts.signOut}</Button>
+          <Button busy={leave.isPending} onClick={() => leave.mutate(undefined)}>
+            {texts.signOut}
+          </Button>
         </Empty>
+        {leave.error && <Problem error={leave.error} />}
       </main>
     )
   }

@@ -760,6 +760,18 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await page.getByRole('button', { name: 'Create' }).click()
     await page.getByRole('heading', { name: 'Silent' }).waitFor()
 
+    // A file of a space takes as long as a slow network needs.
+    const spaceId = (await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Remote' } })).body.id
+    await page.goto(`/app/spaces/${spaceId}`)
+    const release = await holdBack(page, '**/trpc/files.write**')
+    const sent = page.waitForRequest('**/trpc/files.write**')
+    const file = { name: 'large.txt', mimeType: 'text/plain', buffer: Buffer.alloc(900 * KB, 'x') }
+    await page.locator('input[type=file]').setInputFiles(file)
+    await sent
+    await page.clock.fastForward(90_000)
+    await release()
+    await page.getByText('File saved', { exact: true }).waitFor()
+
     // A message whose answer was lost is sent again, and begins no second run.
     await page.goto('/app')
     const execute = '**/trpc/agents.execute**'
@@ -919,6 +931,21 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
       await main.getByRole('status').getByText('Nothing fits').waitFor()
       await page.unrouteAll({ behavior: 'wait' })
     }
+    await leave(page)
+  })
+
+  it('show the first ones of many skills, and more if they are asked for', async () => {
+    const { token, userId } = await server.member({ organization: 'Skilled', role: 'owner' })
+    for (let index = 0; index < 101; index++) {
+      const body = { name: `skill-${index}`, description: 'Works', prompt: 'x' }
+      await request(server, 'POST', '/api/v1/skills', { token, body })
+    }
+    const { secret } = await signedIn(server, userId)
+    const { page } = await visit(browser, { url: server.url, cookie: secret }, '/app/skills')
+    const rows = page.locator('section').filter({ hasText: 'Your organization' }).getByRole('listitem')
+    await expect.poll(() => rows.count()).toBe(100)
+    await page.getByRole('button', { name: 'Show more' }).click()
+    await expect.poll(() => rows.count()).toBe(101)
     await leave(page)
   })
 

@@ -158,6 +158,13 @@ describe.skipIf(!hasBrowser)('the people of an organization in the console', () 
     const create = () => [...document.querySelectorAll('button')].find((button) => button.textContent === 'Create')
     await page.evaluate(`(${create})()?.click()`).catch(() => {})
     await page.getByText('You belong to no organization').waitFor()
+    const logout = '**/api/auth/logout'
+    await page.route(logout, (route) => route.abort())
+    await page.getByRole('button', { name: 'Sign out' }).click()
+    await page.getByText('The server cannot be reached').waitFor()
+    await page.unroute(logout)
+    await page.getByRole('button', { name: 'Sign out' }).click()
+    await page.waitForURL('**/app/sign-in')
     await leave(page)
   })
 

@@ -7,6 +7,7 @@ import { Badge } from '../../components/badge.tsx'
 import { Button } from '../../components/button.tsx'
 import { Dialog } from '../../components/dialog.tsx'
 import { Markdown } from '../../components/markdown.tsx'
+import { useParts } from '../../components/more.tsx'
 import { Empty, Loaded, Page, Rows, Section } from '../../components/page.tsx'
 import { NoMatch, SearchField, useSearching } from '../../components/search.tsx'
 import { toast } from '../../components/toast.tsx'
@@ -116,29 +117,35 @@ export function Skills() {
   )
 }
 
-const Table = ({ skills, onOpen }: { skills: readonly Summary[]; onOpen: (id: string) => void }) => (
-  <Rows>
-    {skills.map((skill) => (
-      <li key={skill.id} className="relative flex items-center gap-4 px-4 py-3 hover:bg-panel">
-        <div className="min-w-0 flex-1">
-          <button
-            type="button"
-            dir="auto"
-            className="block max-w-full truncate font-medium after:absolute after:inset-0"
-            onClick={() => onOpen(skill.id)}
-          >
-            {skill.displayName}
-          </button>
-          <p className="line-clamp-2 text-soft" dir="auto">
-            {skill.description}
-          </p>
-        </div>
-        <Badge>{skill.category}</Badge>
-        <span className="text-soft text-xs">{t.version(skill.version)}</span>
-      </li>
-    ))}
-  </Rows>
-)
+function Table({ skills, onOpen }: { skills: readonly Summary[]; onOpen: (id: string) => void }) {
+  const [shown, more] = useParts(skills)
+  return (
+    <>
+      <Rows>
+        {shown.map((skill) => (
+          <li key={skill.id} className="relative flex items-center gap-4 px-4 py-3 hover:bg-panel">
+            <div className="min-w-0 flex-1">
+              <button
+                type="button"
+                dir="auto"
+                className="block max-w-full truncate font-medium after:absolute after:inset-0"
+                onClick={() => onOpen(skill.id)}
+              >
+                {skill.displayName}
+              </button>
+              <p className="line-clamp-2 text-soft" dir="auto">
+                {skill.description}
+              </p>
+            </div>
+            <Badge>{skill.category}</Badge>
+            <span className="text-soft text-xs">{t.version(skill.version)}</span>
+          </li>
+        ))}
+      </Rows>
+      {more}
+    </>
+  )
+}
 
 function Opened({ id, onClose }: { id: string; onClose: () => void }) {
   const skill = useQuery(query('skills.get', { id }))
