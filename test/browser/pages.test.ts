@@ -400,6 +400,21 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('show all differences between versions of an agent, and restore an older one', async () => {
+    const first = { name: 'Painted', systemPrompt: 'x', color: 'red', category: 'art' }
+    const { id } = (await request(server, 'POST', '/api/v1/agents', { body: first })).body
+    await request(server, 'PATCH', `/api/v1/agents/${id}`, { body: { color: 'blue', mcpTypes: ['mail'] } })
+    const { page } = await visit(browser, owner, `/app/agents/${id}?tab=versions`)
+    await page.getByRole('table', { name: 'Color' }).getByText('blue').waitFor()
+    await page.getByRole('table', { name: 'Types of MCP servers' }).getByText('mail').waitFor()
+    expect(await page.getByRole('table').count()).toBe(2)
+    await page.getByRole('button', { name: 'Use this version again' }).click()
+    await page.getByText('Saved', { exact: true }).waitFor()
+    const { agent } = (await request(server, 'GET', `/api/v1/agents/${id}`)).body
+    expect(agent).toMatchObject({ color: 'red', category: 'art', mcpTypes: [], version: 3 })
+    await leave(page)
+  })
+
   it('refuse to replace what others have saved meanwhile, show both texts, and then obey', async () => {
     const create = async (path: string, body: object) =>
       (await request(server, 'POST', `/api/v1/${path}`, { body })).body.id as string

@@ -28,6 +28,11 @@ export const agents = {
   greeting: 'Greeting',
   greetingHelp: 'Shown before the first message.',
   tags: 'Tags',
+  slug: 'Name in addresses',
+  category: 'Category',
+  image: 'Picture',
+  color: 'Color',
+  mcpTypes: 'Types of MCP servers',
   tagsHelp: 'Separated by commas.',
   sections: {
     about: 'About',

@@ -20,7 +20,7 @@ import { agents as t } from '../../texts/agents.ts'
 import { texts } from '../../texts.ts'
 import { AsCode } from './as-code.tsx'
 import { Fields } from './fields.tsx'
-import { type Agent, type Draft, emptyDraft, LABELS, toDraft, toInput } from './form.ts'
+import { type Agent, type Draft, emptyDraft, LABELS, toDraft, toInput, uneditedOf } from './form.ts'
 import { problemOfSchema } from './output.tsx'
 import { TryIt } from './try-it.tsx'
 import { Versions } from './versions.tsx'
@@ -94,10 +94,13 @@ function Editor({ agent }: { agent: Agent }) {
 
   // Saves the edits, or an older version, beside which the edits stay.
   const save = useAction(
-    async (older: Draft | null) => {
+    async (older: Agent | null) => {
       const now = older ? await read() : await check()
-      const fields = older ?? edits
-      const changes = changedFields(toInput(now), toInput({ ...now, ...fields }))
+      const fields = older ? toDraft(older) : edits
+      const changes = {
+        ...changedFields(toInput(now), toInput({ ...now, ...fields })),
+        ...(older && changedFields(uneditedOf(agent), uneditedOf(older))),
+      }
       await callMutation('agents.update', { id, version: version.current, ...changes })
       return fields
     },
@@ -170,9 +173,7 @@ function Editor({ agent }: { agent: Agent }) {
           <Fallible error={clash ? null : save.error}>
             <Tabs label={t.title} tabs={t.tabs} value={tab} onChange={setTab}>
               {tab === 'edit' && <Fields draft={draft} onChange={set} agentId={id} disabled={!mayWrite} />}
-              {tab === 'versions' && (
-                <Versions agent={agent} onRestore={mayWrite ? (old) => save.mutate(toDraft(old)) : null} />
-              )}
+              {tab === 'versions' && <Versions agent={agent} onRestore={mayWrite ? save.mutate : null} />}
               {tab === 'code' && <AsCode agent={agent} />}
             </Tabs>
           </Fallible>

@@ -127,6 +127,23 @@ export function toDraft(agent: Agent): Draft {
   }
 }
 
+export const UNEDITED_LABELS = {
+  slug: t.slug,
+  category: t.category,
+  image: t.image,
+  color: t.color,
+  mcpTypes: t.mcpTypes,
+} as const
+
+/** The fields of an agent that only other clients change. An older version has its own ones, too. */
+export const uneditedOf = ({ slug, category, image, color, mcpTypes }: Agent) => ({
+  slug,
+  category,
+  image,
+  color,
+  mcpTypes,
+})
+
 const list = (text: string, by: RegExp) => [...new Set(text.split(by).map((each) => each.trim()))].filter(Boolean)
 
 /** Converts a draft to a request. The service validates it. */

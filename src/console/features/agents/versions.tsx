@@ -8,7 +8,7 @@ import { changedFields } from '../../lib/changes.ts'
 import { moment } from '../../lib/format.ts'
 import { pages } from '../../queries.ts'
 import { agents as t } from '../../texts/agents.ts'
-import { type Agent, type Draft, LABELS, toDraft } from './form.ts'
+import { type Agent, type Draft, LABELS, toDraft, UNEDITED_LABELS, uneditedOf } from './form.ts'
 
 /** The versions of an agent, two of them side by side. */
 export function Versions({ agent, onRestore }: { agent: Agent; onRestore: ((old: Agent) => void) | null }) {
@@ -59,9 +59,13 @@ export function Versions({ agent, onRestore }: { agent: Agent; onRestore: ((old:
   )
 }
 
+type Fields = Draft & ReturnType<typeof uneditedOf>
+
+const ALL_LABELS = { ...LABELS, ...UNEDITED_LABELS }
+
 function Diff({ before, after }: { before: Agent; after: Agent }) {
-  const [a, b] = [toDraft(before), toDraft(after)]
-  const changed = Object.keys(changedFields(a, b)) as (keyof Draft)[]
+  const [a, b] = [before, after].map((agent) => ({ ...toDraft(agent), ...uneditedOf(agent) })) as [Fields, Fields]
+  const changed = Object.keys(changedFields(a, b)) as (keyof Fields)[]
   if (!changed.length) return <p className="text-soft">{t.noDifference}</p>
-  return changed.map((name) => <Differences key={name} name={LABELS[name]} before={a[name]} after={b[name]} />)
+  return changed.map((name) => <Differences key={name} name={ALL_LABELS[name]} before={a[name]} after={b[name]} />)
 }
