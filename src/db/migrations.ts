@@ -106,6 +106,9 @@ export function read(folder: string, name: string): { sql: string; checksum: str
 /** PostgreSQL's codes of a table, type or function that another program has made in the schema. */
 const TAKEN = /^(42P07|42710|42723)$/
 
+/** Code of a table that belongs to another role, such as the one that restored a dump. */
+const NOT_OWNED = '42501'
+
 /** Makes the error of a migration that failed. */
 export function failure(name: string, cause: unknown): MigrationError {
   const { message: reason = String(cause), code = '' } = cause as Partial<NodeJS.ErrnoException>
@@ -113,6 +116,8 @@ export function failure(name: string, cause: unknown): MigrationError {
     ? '. Give Muster a database of its own (DATABASE_URL)'
     : /must be UTF8$/.test(reason)
       ? ". Create the database again: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
-      : ''
+      : code === NOT_OWNED
+        ? '. Make the role of DATABASE_URL the owner of all that Muster has made in the database: ALTER TABLE … OWNER TO …'
+        : ''
   return new MigrationError(`The migration ${name} failed and was undone: ${reason}${wayOut}`, { cause })
 }

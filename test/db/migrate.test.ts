@@ -634,6 +634,32 @@ describe.skipIf(process.env.SKIP_POSTGRES === '1')('PostgreSQL', () => {
     await close()
   })
 
+  /** Creates a database with a role that may make tables, and returns its URLs for this role and for the superuser. */
+  async function withRole(role: string): Promise<{ url: string; superuser: string }> {
+    const superuser = await postgres.createDatabase()
+    await rows(superuser, `CREATE ROLE ${role} LOGIN`)
+    await rows(superuser, `GRANT CREATE ON SCHEMA public TO ${role}`)
+    await rows(superuser, `GRANT CREATE ON DATABASE "${new URL(superuser).pathname.slice(1)}" TO ${role}`)
+    return { url: Object.assign(new URL(superuser), { username: role }).href, superuser }
+  }
+
+  test('tables of other programs in the schema are left alone, whatever columns they have', async () => {
+    const { url, superuser } = await withRole('tenant')
+    await rows(superuser, 'CREATE TABLE "Bill" ("organizationId" TEXT, "agentOrganizationId" TEXT)')
+    await migratePostgresql(url)
+    const options = `SELECT "attoptions" FROM pg_attribute WHERE "attrelid" = '"Bill"'::regclass AND "attnum" > 0`
+    expect(await rows(superuser, options)).toEqual([[null], [null]])
+  })
+
+  test('a migration of a table that another role owns is refused, with the way out', async () => {
+    const { url, superuser } = await withRole('renter')
+    const scripts = migrations('postgresql', { '1_wide': 'ALTER TABLE "t" ADD COLUMN "m" INTEGER' })
+    await rows(superuser, 'CREATE TABLE "t" ("n" INTEGER)')
+    await expect(migratePostgresql(url, { migrations: scripts })).rejects.toThrow(
+      /must be owner of table t\. Make the role of DATABASE_URL the owner .+: ALTER TABLE … OWNER TO …$/,
+    )
+  })
+
   test('a failing migration is undone as a whole, and the error names it and the reason', async () => {
     const url = await postgres.createDatabase()
     const scripts = migrations('postgresql', {

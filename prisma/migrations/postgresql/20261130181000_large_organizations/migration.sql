@@ -11,6 +11,13 @@ BEGIN
     FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
     WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND NOT a.attisdropped
       AND a.attname IN ('organizationId', 'agentOrganizationId')
+      -- Other programs may have tables with such columns.
+      AND c.relname IN (
+        'Agent', 'AgentTag', 'AgentVersion', 'Approval', 'AuditEvent', 'Chat', 'ChatCount', 'ConversationName', 'DataKey',
+        'Execution', 'FormerSlug', 'IdempotencyRecord', 'Invitation', 'MailNotifications', 'McpClient', 'McpConnection',
+        'McpCredential', 'McpServer', 'McpSignIn', 'Media', 'Membership', 'Message', 'Mission', 'OrganizationEvent',
+        'Provider', 'Secret', 'ServiceAccount', 'Session', 'Skill', 'SkillVersion', 'Space', 'SpaceAgent', 'SpaceFile',
+        'SpaceMcp', 'SpaceSkill', 'Task', 'Token', 'Total', 'UsageDay', 'Webhook', 'WebhookDelivery')
     ORDER BY c.relname
   LOOP
     EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET (n_distinct = 10)', "it"."table", "it"."column");
