@@ -1,12 +1,14 @@
 import type { z } from 'zod'
 import { recordTakeOver } from '../agents/service.ts'
-import { type Actor, ownOrganization, permit } from '../auth/actor.ts'
+import { type Actor, holdCredential, holdMembership, ownOrganization, permit } from '../auth/actor.ts'
 import { audit } from '../auth/audit.ts'
 import { toColumn } from '../auth/scopes.ts'
 import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { lockCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
-import { AppError, conflict } from '../errors.ts'
+import { AppError, conflict, forbidden } from '../errors.ts'
+import type { Keep } from '../idempotency.ts'
+import { finishEndings } from '../missions/endings.ts'
 import { type FormerMember, type FormerMemberId, KINDS, type OrganizationId } from './schema.ts'
 
 type Kind = (typeof KINDS)[number]
@@ -21,7 +23,11 @@ type OwnedTable = {
 }
 const none = () => []
 const updated = (_: Actor, now: Date) => [Prisma.sql`"updatedAt" = ${now}`]
-const rescoped = (actor: Actor, now: Date) => [...updated(actor, now), Prisma.sql`"scopes" = ${toColumn(actor.scopes)}`]
+const rescoped = (actor: Actor, now: Date) => [
+  ...updated(actor, now),
+  Prisma.sql`"scopes" = ${toColumn(actor.scopes)}`,
+  Prisma.sql`"tokenId" = ${actor.tokenId || null}`,
+]
 
 /** Tables of owned objects by kind: the table, its owner and name columns, and whether it has an archive. */
 const TABLES: Record<Kind, OwnedTable> = {
@@ -110,31 +116,44 @@ const PART = 250
 
 /**
  * POST /organizations/{id}/former-members/{userId}/take-over: makes the caller the owner of all objects of a former
- * member, to use, change or delete them. Missions stay paused and run within the caller's scopes. Credentials stay
- * bound to their addresses. Many objects take several transactions: if one fails, the former member still owns the
- * rest, and another call takes it over. Throws 409 for a member.
+ * member, to use, change or delete them. Missions are paused first, stay so, and run within the caller's scopes.
+ * Credentials stay bound to their addresses. Many objects take several transactions: if one fails, the former member
+ * still owns the rest, and another call takes it over. The last one stores the response. Throws 409 for a member.
  */
-export async function takeOver(actor: Actor, deps: Deps, input: z.output<typeof FormerMemberId>) {
+export async function takeOver(actor: Actor, deps: Deps, input: z.output<typeof FormerMemberId>, keep: Keep) {
   const organizationId = ownedOrganization(actor, input.id)
   const { userId: from } = input
   const now = deps.clock.now()
-  await deps.db.$transaction(async (tx) => {
-    await checkFormer(tx, organizationId, from)
-    await audit(tx, actor, 'member.take_over', from, now)
-  })
-  const taken = new Map<Kind, number>()
-  for (let more = true; more; ) {
-    const part = await deps.db.$transaction((tx) => takePart(tx, actor, deps, from, now))
-    for (const { kind, count } of part) taken.set(kind, (taken.get(kind) ?? 0) + count)
-    more = part.some(({ count }) => count === PART)
+  await checkFormer(deps.db, organizationId, from)
+  await finishEndings(deps, { organizationId, kind: 'member', target: from })
+  let taken: Counts | null = null
+  for (;;) {
+    const before: Counts | null = taken
+    const { counts, answer } = await deps.db.$transaction(async (tx) => {
+      const part = await takePart(tx, actor, deps, from, now)
+      if (!before) await audit(tx, actor, 'member.take_over', from, now)
+      const counts: Counts = new Map(part.map(({ kind, count }) => [kind, (before?.get(kind) ?? 0) + count]))
+      const isLast = part.every(({ count }) => count < PART)
+      const answer = { taken: KINDS.flatMap((kind) => toCount(kind, counts.get(kind))) }
+      return { counts, answer: isLast ? await keep(tx, answer) : null }
+    })
+    if (answer) return answer
+    taken = counts
   }
-  return { taken: KINDS.flatMap((kind) => toCount(kind, taken.get(kind))) }
 }
 
-/** Hands over at most {@link PART} objects of each kind. Returns how many. */
+type Counts = ReadonlyMap<Kind, number>
+
+/**
+ * Hands over at most {@link PART} objects of each kind. Returns how many. Throws 401 or 403 if the caller's access has
+ * ended since the request began.
+ */
 async function takePart(tx: Tx, actor: Actor, { settings }: Deps, from: string, now: Date) {
   const { organizationId, userId } = actor
+  await holdCredential(tx, settings, actor)
   await lockCounts(tx, settings, organizationId)
+  // Behind the mission counts, which the end of a membership locks first.
+  if (!(await holdMembership(tx, settings, actor))) throw forbidden()
   await refuseMember(tx, organizationId, from)
   const moved: { kind: Kind; count: number }[] = []
   for (const kind of KINDS) {

@@ -101,7 +101,7 @@ export const organizations = router({
         ctx,
         input,
         () => former.ownedOrganization(ctx.actor, input.id),
-        () => former.takeOver(ctx.actor, ctx.deps, input),
+        ({ keep }) => former.takeOver(ctx.actor, ctx.deps, input, keep),
       ),
     ),
 

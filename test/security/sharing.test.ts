@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { openTools } from '../../src/executions/tools.ts'
+import { takeOver } from '../../src/organizations/former.ts'
 import { removeMember } from '../../src/organizations/service.ts'
 import { APIS, apis } from '../support/api.ts'
 import type { Input } from '../support/inputs.ts'
@@ -209,4 +210,47 @@ test('any number of things of a former member is taken over, in transactions of 
   expect(Math.max(...parameters)).toBeLessThan(300)
   expect((await request(lab.server, 'POST', path, options)).body.taken).toEqual([{ kind: 'media', count: 1_002 }])
   expect(await db.media.count({ where: { userId: gone.userId } })).toBe(0)
+})
+
+/** Creates a former member with a mission. Returns the ids and the path that takes it over. */
+async function leftMission() {
+  const { db, settings, clock } = lab.server.service.deps
+  const gone = await lab.server.member({ organization: 'Acme' })
+  const make = maker(lab.server, gone)
+  const agentId = await make.agent({ canary: 'Left', visibility: 'organization' })
+  const id = await make.mission({ canary: 'Left', visibility: 'organization' }, { agentId })
+  await db.$transaction((tx) => removeMember(tx, settings, gone.organizationId, gone.userId, clock.now()))
+  const path = `/api/v1/organizations/${boss.organizationId}/former-members/${gone.userId}/take-over`
+  return { gone, id, path }
+}
+
+test('missions that remain to be paused are paused before another member owns them', async () => {
+  const { db, clock } = lab.server.service.deps
+  const { gone, id, path } = await leftMission()
+  const nextRunAt = new Date(clock.now().getTime() + 3_600_000)
+  const ending = { organizationId: gone.organizationId, kind: 'member', target: gone.userId } as const
+  await db.$transaction(async (tx) => {
+    await tx.mission.update({ where: { id }, data: { status: 'pending', pauseReason: null, nextRunAt } })
+    await tx.ending.create({ data: { ...ending, actor: boss.userId, createdAt: clock.now() } })
+  })
+  expect((await request(lab.server, 'POST', path, { token: boss.token })).status).toBe(200)
+  const { userId, tokenId, status, nextRunAt: next } = await db.mission.findUniqueOrThrow({ where: { id } })
+  const { id: key } = await db.token.findFirstOrThrow({ where: { userId: boss.userId, revokedAt: null } })
+  expect({ userId, tokenId, status, next }).toEqual({ userId: boss.userId, tokenId: key, status: 'paused', next: null })
+})
+
+test('a take-over that cannot be answered, or whose caller has lost access, takes nothing', async () => {
+  const { deps } = lab.server.service
+  const { db, settings, clock } = deps
+  const { gone, id } = await leftMission()
+  const { organizationId, userId } = await lab.server.member({ organization: 'Acme', role: 'owner' })
+  const { id: tokenId } = await db.token.findFirstOrThrow({ where: { userId } })
+  const caller = { organizationId, organizationSlug: 'acme', userId, role: 'owner', scopes: ['*'], tokenId } as const
+  const named = { id: organizationId, userId: gone.userId }
+  const full = takeOver(caller, deps, named, () => Promise.reject(new Error('The disk is full')))
+  await expect(full).rejects.toThrow('The disk is full')
+  await db.$transaction((tx) => removeMember(tx, settings, organizationId, userId, clock.now()))
+  const late = takeOver(caller, deps, named, async (_, answer) => answer)
+  await expect(late).rejects.toMatchObject({ status: 403 })
+  expect((await db.mission.findUniqueOrThrow({ where: { id } })).userId).toBe(gone.userId)
 })
