@@ -101,36 +101,40 @@ export function toCompletion(head: Head, row: ExecutionRow, waiting: Waiting | n
  */
 type Waiting = { calls: readonly ClientCall[]; text: string; reasoning: string; usage: Tokens }
 
+/** Collects the text of the last step, and the reasoning of all steps. A step that begins again replaces its own. */
+function createCollector() {
+  const shown = { text: '', reasoning: '' }
+  let before = ''
+  return {
+    shown,
+    add(part: Part): void {
+      if (part.type === 'reset') shown.reasoning = before
+      if (part.type === 'step-start') before = shown.reasoning
+      if (part.type === 'step-start' || part.type === 'reset') shown.text = ''
+      if (part.type === 'text-delta') shown.text += part.text
+      if (part.type === 'reasoning-start' && shown.reasoning) shown.reasoning += '\n\n'
+      if (part.type === 'reasoning-delta') shown.reasoning += part.text
+    },
+  }
+}
+
 /** Follows a run until it ends, or waits for the client to call tools. */
 export async function waitForCalls(context: Context, actor: Actor, run: Run): Promise<Waiting> {
   const { row, after, next } = run
-  if (next) return { calls: [next], text: '', reasoning: '', usage: NO_TOKENS }
-  let text = ''
-  let reasoning = ''
-  let before = ''
-  const waiting = (calls: readonly ClientCall[], usage: Tokens) => ({ calls, text, reasoning, usage })
+  const { shown, add } = createCollector()
+  if (next) return { ...shown, calls: [next], usage: NO_TOKENS }
   for await (const parts of followParts(context, actor, row, after)) {
     for (const part of parts) {
-      if (part.type === 'reset') reasoning = before
-      if (part.type === 'step-start') before = reasoning
-      if (part.type === 'step-start' || part.type === 'reset') text = ''
-      if (part.type === 'text-delta') text += part.text
-      if (part.type === 'reasoning-start' && reasoning) reasoning += '\n\n'
-      if (part.type === 'reasoning-delta') reasoning += part.text
-      if (part.type === 'client-tools') return waiting(part.calls, part.usage)
-      if (part.type === 'completed') return waiting([], part.usage)
+      add(part)
+      if (part.type === 'client-tools') return { ...shown, calls: part.calls, usage: part.usage }
+      if (part.type === 'completed') return { ...shown, calls: [], usage: part.usage }
     }
   }
-  return waiting([], NO_TOKENS)
+  return { ...shown, calls: [], usage: NO_TOKENS }
 }
 
-/** Follows a run as the chunks of a completion. */
-export async function* toChunks(
-  context: Context,
-  actor: Actor,
-  { row, after, next }: Run,
-  head: Head,
-): AsyncGenerator<string> {
+/** Creates functions that write the chunks of a completion. */
+function createChunks(head: Head) {
   const { withUsage } = head
   const chunk = (choices: Fields[], usage?: object) =>
     frame({
@@ -143,26 +147,41 @@ export async function* toChunks(
     })
   const delta = (fields: Fields, finish: string | null = null) =>
     chunk([{ index: 0, delta: fields, logprobs: null, finish_reason: finish }])
-  const toDeltas = createTextReader()
-  // Each call has a chunk of its own, as OpenAI sends them: many clients read the first call of a chunk alone.
-  const called = (calls: readonly ClientCall[]) =>
-    (head.isLegacy ? calls.slice(0, 1) : calls).map((call, index) => delta(toCalls([call], head, index))).join('') +
-    delta({}, finishOfCalls(head))
   const end = (last: string, usage: Tokens) => last + (withUsage ? chunk([], usageOf(usage)) : '') + frame('[DONE]')
-
-  /** Returns the chunks with which a part ends the answer, or null if the answer continues. */
-  function endWith(part: Part): string | null {
-    if (part.type === 'completed') return end(delta({}, finishOf(part.stopReason)), part.usage)
-    if (part.type === 'client-tools') return end(called(part.calls), part.usage)
-    if (part.type !== 'failed' && part.type !== 'cancelled') return null
-    if (isCutByRequest(row, part)) return end(delta({}, finishOf(part.stopReason)), NO_TOKENS)
-    const error = { message: failureText(part), type: RUN_ERROR, param: null, code: toOpenAICode(part.code) }
-    return frame({ error })
+  return {
+    delta,
+    /** Ends the answer with the reason of its end. */
+    finish: (stopReason: string | null, usage: Tokens) => end(delta({}, finishOf(stopReason)), usage),
+    /** Ends the answer with calls. Each has a chunk of its own, as many clients read the first call of a chunk alone. */
+    call(calls: readonly ClientCall[], usage: Tokens) {
+      const made = head.isLegacy ? calls.slice(0, 1) : calls
+      const deltas = made.map((call, index) => delta(toCalls([call], head, index)))
+      return end(deltas.join('') + delta({}, finishOfCalls(head)), usage)
+    },
   }
+}
 
-  yield delta({ role: 'assistant', content: '' })
+/** Returns the chunks with which a part ends the answer, or null if the answer continues. */
+function endWith(chunks: ReturnType<typeof createChunks>, row: ExecutionRow, part: Part): string | null {
+  if (part.type === 'completed') return chunks.finish(part.stopReason, part.usage)
+  if (part.type === 'client-tools') return chunks.call(part.calls, part.usage)
+  if (part.type !== 'failed' && part.type !== 'cancelled') return null
+  if (isCutByRequest(row, part)) return chunks.finish(part.stopReason, NO_TOKENS)
+  return frame({ error: { message: failureText(part), type: RUN_ERROR, param: null, code: toOpenAICode(part.code) } })
+}
+
+/** Follows a run as the chunks of a completion. */
+export async function* toChunks(
+  context: Context,
+  actor: Actor,
+  { row, after, next }: Run,
+  head: Head,
+): AsyncGenerator<string> {
+  const chunks = createChunks(head)
+  const toDeltas = createTextReader()
+  yield chunks.delta({ role: 'assistant', content: '' })
   if (next) {
-    yield end(called([next]), NO_TOKENS)
+    yield chunks.call([next], NO_TOKENS)
     return
   }
   for await (const parts of followParts(context, actor, row, after)) {
@@ -170,8 +189,8 @@ export async function* toChunks(
     for (const part of parts) {
       // Clients show the reasoning to the person. It is no part of the answer.
       const change = asksPerson(part) ? { reasoning_content: noteOf(context.deps, part) } : toDeltas(part)
-      if (change) text += delta(change)
-      const last = endWith(part)
+      if (change) text += chunks.delta(change)
+      const last = endWith(chunks, row, part)
       if (last === null) continue
       yield text + last
       return

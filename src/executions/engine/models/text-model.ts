@@ -73,8 +73,21 @@ function reasonOf({ unified, raw = '' }: LanguageModelV4FinishReason, blocked: s
 
 type Finish = Extract<LanguageModelV4StreamPart, { type: 'finish' }>
 
+/** What the raw events of a provider say, which the parts of its package lack. */
+type Beside = { blocked: string; isUsageKnown: boolean }
+
+/** Reads a raw event. Returns the usage so far if it has one. Throws the failure that it reports. */
+function readRaw(raw: unknown, beside: Beside) {
+  const failure = failureIn(raw)
+  if (failure) throw failure
+  if (isUnknownUsage(raw)) beside.isUsageKnown = false
+  // Google reports a blocked prompt only in this field.
+  beside.blocked ||= asText(asObject(asObject(raw).promptFeedback).blockReason)
+  return interimUsage(raw)
+}
+
 /** Returns the final part, corrected where the provider package is wrong or incomplete. */
-function finished(part: Finish, blocked: string, isUsageKnown: boolean): Finish {
+function finished(part: Finish, { blocked, isUsageKnown }: Beside): Finish {
   const { inputTokens, outputTokens } = part.usage
   const usage = isUsageKnown
     ? part.usage
@@ -93,8 +106,7 @@ async function* readAll(
   warningsOf: (given: SharedV4Warning[]) => SharedV4Warning[],
 ): AsyncGenerator<Part[]> {
   const reader = stream.getReader()
-  let blocked = ''
-  let isUsageKnown = true
+  const beside: Beside = { blocked: '', isUsageKnown: true }
   const cancel = () => void reader.cancel(signal?.reason).catch(() => {})
   signal?.addEventListener('abort', cancel)
   try {
@@ -103,19 +115,12 @@ async function* readAll(
       // A cancelled stream also ends normally.
       signal?.throwIfAborted()
       if (done) return
-      if (value.type === 'raw') {
-        const failure = failureIn(value.rawValue)
-        if (failure) throw failure
-        if (isUnknownUsage(value.rawValue)) isUsageKnown = false
-        // Google reports a blocked prompt only in this field.
-        blocked ||= asText(asObject(asObject(value.rawValue).promptFeedback).blockReason)
-        const usage = interimUsage(value.rawValue)
-        if (usage) yield [{ type: 'usage', usage }]
-      }
+      const usage = value.type === 'raw' && readRaw(value.rawValue, beside)
+      if (usage) yield [{ type: 'usage', usage }]
       // Calls that the provider executes itself are not calls of this service.
       if (value.type === 'tool-call' && value.providerExecuted) continue
       if (value.type === 'stream-start') yield [{ ...value, warnings: warningsOf(value.warnings) }]
-      else if (value.type === 'finish') yield [finished(value, blocked, isUsageKnown)]
+      else if (value.type === 'finish') yield [finished(value, beside)]
       else yield [value.type === 'tool-call' ? { ...value, input: wholeInput(value.input) } : value]
     }
   } finally {
