@@ -193,8 +193,16 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     await facts.getByText('You', { exact: true }).waitFor()
     for (const name of ['Keyless', 'Harbour']) await facts.getByRole('link', { name }).waitFor()
     await facts.getByRole('link', { name: 'Tide table' }).click()
-    await page.getByRole('listitem').getByText(error).waitFor()
+    const reason = page.getByRole('listitem').getByText(error)
+    await reason.waitFor()
     await page.getByRole('link', { name: 'Keyless' }).waitFor()
+    // A phone has room for the reason, and the row fits.
+    const window = page.viewportSize() ?? { width: 1280, height: 720 }
+    await page.setViewportSize({ width: 375, height: 800 })
+    const row = page.getByRole('listitem').filter({ hasText: error })
+    expect(await row.evaluate((it) => it.scrollWidth - it.clientWidth)).toBe(0)
+    expect(await reason.evaluate((it) => it.clientWidth)).toBeGreaterThan(250)
+    await page.setViewportSize(window)
     await page.getByRole('link', { name: 'Runs', exact: true }).click()
     await page.getByRole('row').filter({ hasText: 'Keyless' }).getByText('You', { exact: true }).waitFor()
     await page.getByRole('link', { name: 'Missions' }).click()

@@ -153,18 +153,25 @@ function Runs({ id }: { id: string }) {
           return (
             <Rows>
               {runs.map((run) => (
-                <li key={run.id} className="relative flex items-center gap-4 px-4 py-2.5 hover:bg-panel">
+                <li
+                  key={run.id}
+                  className="relative flex flex-wrap items-center gap-x-4 gap-y-1 px-4 py-2.5 hover:bg-panel"
+                >
                   <Badge kind={kindOf(run.status)}>{texts.runStates[run.status]}</Badge>
                   <Link to="/runs/$runId" params={{ runId: run.id }} className="shrink-0 after:absolute after:inset-0">
                     {moment(run.createdAt)}
                   </Link>
-                  <span className="min-w-0 flex-1 truncate text-danger" title={run.error} dir="auto">
+                  <span
+                    className="min-w-0 basis-full truncate text-danger empty:hidden sm:flex-1 sm:basis-0 sm:empty:inline"
+                    title={run.error}
+                    dir="auto"
+                  >
                     {run.status === 'failed' && run.error}
                   </span>
                   <span className="hidden text-soft tabular-nums sm:inline">
                     {run.executionTime === undefined ? '' : duration(run.executionTime)}
                   </span>
-                  <span className="text-soft">
+                  <span className="hidden text-soft sm:inline">
                     <Ago at={run.createdAt} />
                   </span>
                 </li>
