@@ -550,6 +550,24 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
+  it('cancels a run once, and keeps the button busy until the page knows', async () => {
+    const { id } = (await request(server, 'POST', '/api/v1/agents', { body: { name: 'Endless', systemPrompt: 'x' } }))
+      .body
+    model.script({ tokens: words(0, 3), end: 'hang' })
+    const body = { message: 'Go', background: true }
+    const { executionId } = (await request(server, 'POST', `/api/v1/agents/${id}/execute`, { body })).body
+    const { page } = await visit(browser, owner, `/app/runs/${executionId}?tab=transcript`)
+    await page.getByText('w2').first().waitFor()
+    const cancel = page.getByRole('button', { name: 'Cancel the run' })
+    const release = await holdBack(page, /\/trpc\/[^?]*executions\.get/)
+    await cancel.click()
+    await page.locator('#toasts').getByText('Run cancelled').waitFor()
+    expect(await cancel.getAttribute('aria-busy')).toBe('true')
+    await release()
+    await cancel.waitFor({ state: 'detached' })
+    await leave(page)
+  })
+
   it('keeps the words of a stopped answer, with a note', async () => {
     const { page } = await visit(browser, owner)
     model.script({ tokens: words(0, 10), end: 'hang' })

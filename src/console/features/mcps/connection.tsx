@@ -17,6 +17,7 @@ export function Connection({ mcp, outcome }: { mcp: Mcp; outcome: Outcome | unde
   const disconnect = useAction(() => callMutation('mcps.disconnect', { id: mcp.id }), {
     changes: ['mcps.'],
     done: t.disconnected,
+    untilRead: true,
   })
   const problem = outcome && describe(outcome)
   return (

@@ -51,6 +51,7 @@ function Shown({ run }: { run: Execution }) {
   const cancel = useAction(() => callMutation('executions.cancel', { id: run.id }), {
     changes: ['executions.'],
     done: t.cancelled,
+    untilRead: true,
   })
   const rerun = useAction(() => callMutation('executions.rerun', { id: run.id, background: true }), {
     changes: ['executions.', 'chats.'],

@@ -15,7 +15,7 @@ export function SkillUpdates({ refs, adopt }: Props) {
   const old = refs.filter(({ version, latestVersion }) => version !== latestVersion)
   const list = useQuery({ ...allPages('skills.list'), enabled: old.length > 0 })
   const all = list.data?.flatMap(({ skills }) => Object.values(skills).flat()) ?? []
-  const update = useAction(adopt, { changes: ['agents.', 'spaces.'], done: texts.saved })
+  const update = useAction(adopt, { changes: ['agents.', 'spaces.'], done: texts.saved, untilRead: true })
   if (!old.length) return null
   return (
     <ul className="mb-4 space-y-1">
