@@ -1,6 +1,8 @@
+import { ParseError } from 'eventsource-parser'
 import { describe, expect, it } from 'vitest'
 import { separateReasoning, splitUnopened } from '../../src/executions/engine/models/inline-reasoning.ts'
 import { ReportedError } from '../../src/executions/engine/models/model-errors.ts'
+import { createRestOfData } from '../../src/executions/engine/models/odd-answers.ts'
 import type { TextModel } from '../../src/executions/engine/models/text-model.ts'
 import { calls, chunk, DONE, data, partsOf, summarize } from './chat-bytes.ts'
 
@@ -656,4 +658,17 @@ describe('reasoning', () => {
     expect(reply).toHaveLength(answer === null ? 1 : 2)
     expect(separateReasoning([{ type: 'text', text }], {} as TextModel)).toHaveLength(1)
   })
+})
+
+it('lines that may belong to the data of an event are kept up to 16 MiB', () => {
+  const rest = createRestOfData()
+  const line = `"${'x'.repeat(1024 * 1024)}",`
+  const add = (line: string) => rest.add(Object.assign(new ParseError('x', { type: 'unknown-field' }), { line }))
+  const addAll = (count: number) => {
+    for (const one of [...Array(count).fill(line), '0]}']) add(one)
+  }
+  addAll(2)
+  expect(rest.complete('{"a":[').length).toBeGreaterThan(2 * line.length)
+  addAll(20)
+  expect(rest.complete('{"a":[')).toBe('{"a":[')
 })

@@ -1,4 +1,5 @@
 import { createServer, type ServerResponse } from 'node:http'
+import { setTimeout as later } from 'node:timers/promises'
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib'
 import { Agent } from 'undici'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -182,6 +183,42 @@ describe('the answer to a chat completion', () => {
   ])('is whole after its finish reason if %s', async (_, body, then, expected) => {
     answer = (response) => response.writeHead(200).write(body, () => setImmediate(() => then(response)))
     expect(await read()).toBe(expected)
+  })
+
+  it.each(['gzip', 'br', 'zstd'])('in %s is whole if its connection breaks right after it', async (encoding) => {
+    const encode = { gzip: gzipSync, br: brotliCompressSync, zstd: zstdCompressSync }[encoding]!
+    answer = (response) => {
+      const length = String(encode(WHOLE).length + 1)
+      response.writeHead(200, { 'content-encoding': encoding, 'content-length': length })
+      response.write(encode(WHOLE), () => response.socket?.end())
+    }
+    expect(await read()).toBe('Hi stop 5/7')
+  })
+
+  it.each(['gzip', 'br', 'zstd'])('in %s is incomplete if its connection breaks in the middle', async (encoding) => {
+    const whole = TEXT + 'x'.repeat(1_000) + FINISH
+    const encode = { gzip: gzipSync, br: brotliCompressSync, zstd: zstdCompressSync }[encoding]!
+    answer = (response) => {
+      response.writeHead(200, { 'content-encoding': encoding, 'content-length': '1000' })
+      response.write(encode(whole).subarray(0, -10), () => response.socket?.end())
+    }
+    expect(await read()).toMatch(/^The connection to the model broke/)
+  })
+
+  it('is read to its end by a slow reader if each chunk has a finish reason', async () => {
+    const chunk = data({ choices: [{ delta: { content: 'a' }, finish_reason: 'stop' }] })
+    answer = (response) => response.writeHead(200).end(chunk.repeat(20_000) + USAGE)
+    const url = `http://127.0.0.1:${port}`
+    const reader = createChatReader({ metadataKey: 'compatible', tools: new Set(), thinkTags: false })
+    const parts = await post({ url, dispatcher, headers: {}, body: '{}', signal: undefined }, reader)
+    let length = 0
+    let isFirst = true
+    for await (const some of parts) {
+      for (const part of some) if (part.type === 'text-delta') length += part.delta.length
+      if (isFirst) await later(1_200)
+      isFirst = false
+    }
+    expect(length).toBe(20_000)
   })
 
   it('is read to its end if each chunk has a finish reason', async () => {

@@ -1,6 +1,6 @@
 import type { ParseError } from 'eventsource-parser'
 import { tryParseExact } from '../../../lib/exact-json.ts'
-import { refuseLong } from './answer-limits.ts'
+import { MAX_EVENT, refuseLong } from './answer-limits.ts'
 import { isPage, titleOf } from './error-bodies.ts'
 import { ModelError, ReportedError } from './model-errors.ts'
 
@@ -21,16 +21,23 @@ export function readOddLine({ type, field, value, line }: ParseError): { error: 
 /** Collects the lines of a JSON value that a server writes over several lines behind one `data:`. */
 export function createRestOfData() {
   let lines: string[] = []
+  /** Their length (characters), infinite if there are too many to keep. */
+  let length = 0
   return {
     /** Keeps a line that is no field of an event. */
     add({ type, line }: ParseError): void {
-      if (type === 'unknown-field' && line !== undefined && lines.push(line) > MAX_LINES) lines = []
+      if (type !== 'unknown-field' || line === undefined) return
+      length += line.length + 1
+      if (length <= MAX_EVENT && lines.push(line) <= MAX_LINES) return
+      lines = []
+      length = Number.POSITIVE_INFINITY
     },
     /** Returns the data of an event, with the lines behind it if they complete it. */
     complete(data: string): string {
-      if (!lines.length) return data
+      if (!length) return data
       const whole = [data, ...lines].join('\n')
       lines = []
+      length = 0
       return tryParseExact(data) === undefined && tryParseExact(whole) !== undefined ? whole : data
     },
   }

@@ -55,6 +55,8 @@ export function post<Part>(
   let isEnded = false
   /** Whether the time for the rest is over and nothing more has been read since. */
   let isSilent = false
+  /** The error that broke the connection of an encoded answer. */
+  let broken: Error | null = null
   let lingering: NodeJS.Timeout | undefined
   const batches = createBatches<Part>()
 
@@ -110,10 +112,17 @@ export function post<Part>(
         if (batches.isFinished()) return
         if (batches.isFull()) await batches.whenTaken()
       }
-      consume(null)
+      if (broken) breakOff(broken)
+      else consume(null)
     } catch (error) {
       endWith(error)
     }
+  }
+
+  /** Ends an answer whose connection broke. One that is settled is complete. */
+  function breakOff(cause: Error): void {
+    if (isSettled) consumeOrFail(null)
+    else fail(cause)
   }
 
   function decode(encoding: string): void {
@@ -125,7 +134,10 @@ export function post<Part>(
   function awaitReading(): void {
     isSilent = true
     setImmediate(() => {
-      if (isSilent) consumeOrFail(null)
+      if (!isSilent) return
+      // Then the reader is slow rather than the server.
+      if (batches.isPaused()) lingering?.refresh()
+      else consumeOrFail(null)
     })
   }
 
@@ -215,8 +227,10 @@ export function post<Part>(
       onResponseError(_, cause) {
         isEnded = true
         clearTimeout(lingering)
-        if (isSettled) return consumeOrFail(null)
-        fail(cause)
+        if (!encoded || batches.isFinished()) return breakOff(cause)
+        // What has arrived is decoded first: it may be the whole answer.
+        broken = cause
+        encoded.end()
       },
     },
   )
@@ -238,6 +252,8 @@ function createBatches<Part>() {
     isFinished: () => outcome !== null,
     /** Returns whether there are so many parts that reading has to pause. */
     isFull: () => outcome === null && parts.length > MAX_PENDING,
+    /** Returns whether reading pauses until the reader waits for more. */
+    isPaused: () => taken !== null && outcome === null,
     /** Resolves once the reader has taken all parts and waits for more, or there is an outcome. */
     whenTaken(): Promise<void> {
       taken ??= Promise.withResolvers()
