@@ -87,8 +87,7 @@ export function createContext(
     setCookie: (secret) => void (res.headersSent || res.setHeader('Set-Cookie', setCookie(settings, secret))),
     gone: () => closing().signal,
     streamTo: (actor) => attend(res, deps.revocations.watch(actor, closing())),
-    // A query of GraphQL may come by POST.
-    readInTurn: (isWrite ? path === '/graphql' : /^\/(?:api\/|trpc\/|graphql$)/.test(path))
+    readInTurn: (isWrite ? READS_BY_POST : READS).test(path)
       ? (actor, read) => largeReads.read(actor, res, read)
       : null,
     idempotency: null,
@@ -96,6 +95,11 @@ export function createContext(
     onAccepted: null,
   }
 }
+
+/** Paths of reads, whose answers may be large. */
+const READS = /^\/(?:api\/|trpc\/|graphql$|openai\/)/
+/** Paths to which reads come by POST. */
+const READS_BY_POST = /^\/(?:graphql$|a2a\/)/
 
 /**
  * Returns the organization that a request names: in its header or, for a read, in its query, from which it is removed.

@@ -73,6 +73,12 @@ export function createLargeReads(
 
   function leave(res: ServerResponse, its: Groups): void {
     for (const { answers } of its) answers.delete(res)
+    beginNext()
+    forget(its)
+  }
+
+  /** Begins the reads that fit now. */
+  function beginNext(): void {
     for (let next = findNext(); next; next = findNext()) {
       // The reads of a batch share a response, which closes after all of them.
       const together = Map.groupBy(waiting, (each) => each.res === next?.res)
@@ -82,7 +88,6 @@ export function createLargeReads(
         begin()
       }
     }
-    forget(its)
   }
 
   /** Removes groups without answers and without reads that wait. */
@@ -121,12 +126,18 @@ export function createLargeReads(
     }
     const giveUp = (error: Error) => {
       waiting = waiting.filter((each) => each !== own)
+      // Smaller ones may have waited behind it.
+      beginNext()
       forget(its)
       turn.reject(error)
     }
     const timer = setTimeout(() => giveUp(tooMany()), patience)
-    res.once('close', () => giveUp(malformed()))
-    return turn.promise.finally(() => clearTimeout(timer))
+    const onClose = () => giveUp(malformed())
+    res.once('close', onClose)
+    return turn.promise.finally(() => {
+      clearTimeout(timer)
+      res.off('close', onClose)
+    })
   }
 
   return {

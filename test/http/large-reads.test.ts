@@ -23,7 +23,10 @@ test('large reads of a token wait for each other, and delay no small or foreign 
   const { executionId } = await post(`/api/v1/agents/${id}/execute`, { message: 'Hi' })
   // More than the buffers of a connection, and more than half of the share of a token.
   const result = 'x'.repeat(12_000_000)
-  await server.service.deps.db.execution.update({ where: { id: executionId }, data: { result } })
+  await server.service.deps.db.execution.update({
+    where: { id: executionId },
+    data: { result, overrides: { instructions: result } },
+  })
   const path = `/api/v1/executions/${executionId}`
   const input = encodeURIComponent(JSON.stringify({ id: executionId }))
   const first = await unread(server, { method: 'GET', path }, ann.token)
@@ -41,7 +44,14 @@ test('large reads of a token wait for each other, and delay no small or foreign 
     arrived.push(query)
     return JSON.stringify(body).length
   }
-  const waiting = [whole(path), whole(`/trpc/executions.get?input=${input}`), asked()]
+  const task = { jsonrpc: '2.0', id: 1, method: 'tasks/get', params: { id: executionId } }
+  const ofA2A = async () => {
+    const { body } = await request(server, 'POST', `/a2a/agents/${id}`, { token: ann.token, body: task })
+    arrived.push('A2A')
+    return JSON.stringify(body).length
+  }
+  const ofOpenAI = `/openai/v1/responses/resp_${executionId}`
+  const waiting = [whole(path), whole(`/trpc/executions.get?input=${input}`), asked(), ofA2A(), whole(ofOpenAI)]
   const leaving = await unread(server, { method: 'GET', path }, ann.token)
   for (const _ of Array(5)) await get(`/api/v1/agents/${id}`)
   await get(path, ben)
@@ -88,6 +98,33 @@ test('a large read that waits too long is refused with 503, and delays no other'
   await expect(read(second!)).rejects.toMatchObject({ status: 503, headers: { 'Retry-After': '1' } })
   first!.emit('close')
   await read(third!)
+})
+
+test('a large read that fits begins once the read before it has given up', async () => {
+  const reads = createLargeReads({ MAX_UNSENT_BYTES: 1_000_000 })
+  const [first, leaving, next] = Array.from({ length: 3 }, createResponse)
+  const read = (caller: string, res: ServerResponse, length: number) =>
+    reads.read(callerOf(caller), res, async () => ({ data: 'x'.repeat(length) }))
+  await read('a', first!, 600_000)
+  const left = read('b', leaving!, 500_000)
+  const small = read('c', next!, 300_000)
+  await nextTurn()
+  leaving!.emit('close')
+  await expect(left).rejects.toThrow()
+  expect(await small).toBeDefined()
+})
+
+test('a large read that was refused does not let later ones of its token exceed the limit', async () => {
+  const reads = createLargeReads({ MAX_UNSENT_BYTES: 1_000_000 }, 0, 1)
+  const [first, refused, later, last] = Array.from({ length: 4 }, createResponse)
+  const read = (caller: string, res: ServerResponse, length: number) =>
+    reads.read(callerOf(caller), res, async () => ({ data: 'x'.repeat(length) }))
+  await read('a', first!, 900_000)
+  await expect(read('b', refused!, 200_000)).rejects.toMatchObject({ status: 503 })
+  first!.emit('close')
+  await read('b', later!, 200_000)
+  refused!.emit('close')
+  await expect(read('b', last!, 200_000)).rejects.toMatchObject({ status: 503 })
 })
 
 test('the reads of a batch do not wait for a response that waits for theirs', async () => {

@@ -13,7 +13,7 @@ import { type Context, recheck } from '../../trpc.ts'
 import type { ErrorBody } from '../../wire.ts'
 import type { RouteMatch } from '../doors.ts'
 import { findAgent } from '../shared/agents.ts'
-import { enter, scopesOf } from '../shared/enter.ts'
+import { enter, readWhole, scopesOf } from '../shared/enter.ts'
 import { frame, writeFrames } from '../shared/frames.ts'
 import { sendRefusal } from '../shared/json-rpc.ts'
 import { cardOf, toJson } from './card.ts'
@@ -29,6 +29,9 @@ const PUSH_CHANGES: ReadonlySet<unknown> = new Set([
   'tasks/pushNotificationConfig/set',
   'tasks/pushNotificationConfig/delete',
 ])
+
+/** Methods that read tasks, of both versions. */
+const READS: ReadonlySet<unknown> = new Set(['GetTask', 'ListTasks', 'tasks/get'])
 
 /** Methods of version 0.3 whose answer is a stream. */
 const STREAMS: ReadonlySet<unknown> = new Set(['message/stream', 'tasks/resubscribe'])
@@ -90,7 +93,8 @@ async function answer(context: Context, req: IncomingMessage, res: ServerRespons
   const requestedVersion = versionOf(req, body.method)
   const isLegacy = requestedVersion === '0.3'
   const { counting, throwIfRefused } = keepRefusal(context)
-  const handler = createHandler(counting, actor, agent)
+  // The whole answer has a turn, not the parts that procedures read.
+  const handler = createHandler({ ...counting, readInTurn: null }, actor, agent)
   const { id = null } = body
   const toError = (error: unknown) => ({
     jsonrpc: '2.0',
@@ -106,7 +110,8 @@ async function answer(context: Context, req: IncomingMessage, res: ServerRespons
     checkShape(body)
     validateVersion(requestedVersion, cardOf(deps.settings, agent), 'JSONRPC')
     const transport = isLegacy ? new LegacyJsonRpcTransportHandler(handler) : new JsonRpcTransportHandler(handler)
-    const answered = await transport.handle(body, new ServerCallContext({ requestedVersion }))
+    const handle = () => transport.handle(body, new ServerCallContext({ requestedVersion }))
+    const answered = await (READS.has(body.method) ? readWhole(context, actor, handle) : handle())
     throwIfRefused()
     if (!(Symbol.asyncIterator in answered)) return await send(answered)
     const events = answered[Symbol.asyncIterator]()

@@ -11,7 +11,7 @@ import { sendJson } from '../../http/body.ts'
 import type { Context } from '../../trpc.ts'
 import type { ErrorCode } from '../../wire.ts'
 import { continueOrStart } from '../shared/begin.ts'
-import { nameRun } from '../shared/enter.ts'
+import { nameRun, readWhole } from '../shared/enter.ts'
 import { frame, reported, writeFrames } from '../shared/frames.ts'
 import { readParts } from '../shared/run-parts.ts'
 import { answerWhole } from '../shared/unanswered.ts'
@@ -57,11 +57,11 @@ async function waitFor(context: Context, actor: Actor, ref: ResponseRef): Promis
 /** GET /openai/v1/responses/{id}, with `stream=true` as events, those after `starting_after` if it is given. */
 export async function getResponse({ context, actor, req, res, id }: OpenAIRequest): Promise<void> {
   const { searchParams } = new URL(req.url ?? '/', 'http://localhost')
-  const ref = await findResponse(actor, context.deps, id)
   if (searchParams.get('stream') !== 'true') {
-    const { response } = await readResponse(context.deps, ref)
-    return sendResponse(req, res, response)
+    const read = async () => (await readResponse(context.deps, await findResponse(actor, context.deps, id))).response
+    return sendResponse(req, res, await readWhole(context, actor, read))
   }
+  const ref = await findResponse(actor, context.deps, id)
   const after = searchParams.get('starting_after') ?? '0'
   if (!/^\d{1,15}$/.test(after)) {
     throw badRequest('Invalid value for parameter: starting_after. Expected a sequence_number', {

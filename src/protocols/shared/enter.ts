@@ -44,6 +44,15 @@ export async function readBody<Schema extends z.ZodType>(
   return schema.parse(body)
 }
 
+/** Reads an answer that may be large when it is its turn. Throws 503 if that takes too long. */
+export async function readWhole<Data>(
+  { readInTurn }: Pick<Context, 'readInTurn'>,
+  actor: Actor,
+  read: () => Promise<Data>,
+): Promise<Data> {
+  return readInTurn ? (await readInTurn(actor, async () => ({ data: await read() }))).data : read()
+}
+
 /** Returns the Idempotency-Key of a POST, or null. Throws 400 for a malformed one. */
 export function idempotencyOf(req: IncomingMessage, path: string): IdempotencyKey | null {
   const key = req.headers['idempotency-key']
