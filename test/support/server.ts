@@ -58,10 +58,20 @@ const CAST = {
 
 export type Member = { token: string; tokenId: string; userId: string; organizationId: string }
 
-/** The recorder of statements: active for the work of `statementsOf` and requests that start during it. */
+/** The recorder of statements: active for the work of `record` and requests that start before its disposal. */
 const writtenDown = new AsyncLocalStorage<string[] | undefined>()
 let current: string[] | undefined
 subscribe('http.server.request.start', () => writtenDown.enterWith(current))
+
+/** Calls a function. The statements of its requests are added as they happen, and no others. */
+export function record<Result>(work: () => Result): Disposable & { statements: string[]; result: Result } {
+  const statements: string[] = []
+  current = statements
+  const stop = () => {
+    current = undefined
+  }
+  return { statements, result: writtenDown.run(statements, work), [Symbol.dispose]: stop }
+}
 
 /**
  * Starts the whole service in this process, over real HTTP on a free port, on a new database: an SQLite file, or one of
@@ -139,16 +149,11 @@ export async function startServer(
       // The use of a token is stored once a minute, which is no statement of this work.
       const { clock, db } = service.deps
       await db.token.updateMany({ where: { lastUsedAt: { not: null } }, data: { lastUsedAt: clock.now() } })
-      const statements: string[] = []
-      current = statements
-      try {
-        await writtenDown.run(statements, work)
-      } finally {
-        current = undefined
-      }
+      using recorded = record(work)
+      await recorded.result
       // Every authenticated request takes at least one statement. None means that the recorder was inactive.
-      expect(statements).not.toEqual([])
-      return statements
+      expect(recorded.statements).not.toEqual([])
+      return recorded.statements
     },
     forgetActors,
     logs,

@@ -1,14 +1,14 @@
 import { expect } from 'vitest'
 import { Prisma } from '../../src/db/client.ts'
 import type { Answer } from './rest.ts'
-import type { TestServer } from './server.ts'
+import { record, type TestServer } from './server.ts'
 
 /**
  * Sends requests that all read a table before the first of them writes. On SQLite they then write in the given order.
  * Without this they would not overlap, because a short request ends before the next one starts.
  */
 export async function together(
-  { service, queries }: Pick<TestServer, 'service' | 'queries'>,
+  { service }: Pick<TestServer, 'service'>,
   table: string,
   calls: readonly (() => Promise<Answer>)[],
 ): Promise<Answer[]> {
@@ -16,13 +16,12 @@ export async function together(
   // The last use of a token is also written, once a minute.
   await service.deps.db.token.updateMany({ data: { lastUsedAt: service.deps.clock.now() } })
   const { answers } = await service.deps.db.$transaction(async () => {
-    queries.length = 0
-    const reads = () => queries.filter((sql) => pattern.test(sql)).length
     const answers: Promise<Answer>[] = []
     for (const call of calls) {
-      const before = reads()
-      answers.push(call())
-      await expect.poll(reads, { interval: 5 }).toBeGreaterThan(before)
+      using recorded = record(call)
+      answers.push(recorded.result)
+      const hasRead = () => recorded.statements.some((sql) => pattern.test(sql))
+      await expect.poll(hasRead, { interval: 5 }).toBe(true)
     }
     return { answers }
   })
