@@ -179,14 +179,17 @@ async function firstOf(
   const response = await post(server, body, { ...options, headers: { ...headers, Accept: 'text/event-stream' } })
   const isJson = response.headers.get('content-type')?.startsWith('application/json')
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
-  using _silence = mayBeSilent ? onSilence(() => void reader.cancel()) : null
+  using silence = mayBeSilent && !isJson ? onSilence(() => void reader.cancel()) : null
   let text = ''
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
     text += part.value
-    if (!isJson && /^event: (next|complete)\n.*\n/m.test(text)) break
+    if (isJson) continue
+    if (/^event: (next|complete)\n.*\n/m.test(text)) break
+    // The rest of an event that has begun will come.
+    if (/^e/m.test(text)) silence?.[Symbol.dispose]()
   }
   await reader.cancel()
-  const first = isJson ? text : /^event: next\ndata:(.*)$/m.exec(text)?.[1]
+  const first = isJson ? text : /^event: next\ndata:(.*)\n/m.exec(text)?.[1]
   const { data = null, errors } = JSON.parse(first ?? '{}')
   return { status: response.status, data, errors }
 }
