@@ -20,10 +20,10 @@ const read = (...path: string[]) => readFileSync(join(ROOT, ...path), 'utf8')
 const samples = (page: string, language: string): string[] =>
   [...page.matchAll(/^```(\w+)\n([\s\S]*?)^```$/gm)].flatMap(([, name, text = '']) => (name === language ? text : []))
 
-/** Runs the commands that a reader would paste. */
+/** Runs the commands that a reader would paste, without the files that set up the developer's shell. */
 async function paste(script: string, cwd: string, env: Record<string, string> = {}): Promise<string> {
   const options = { cwd, env: { PATH: process.env.PATH, ...env } }
-  const { stdout } = await promisify(execFile)('bash', ['-euo', 'pipefail', '-c', script], options)
+  const { stdout } = await promisify(execFile)('bash', ['--norc', '-euo', 'pipefail', '-c', script], options)
   return stdout
 }
 

@@ -490,4 +490,4 @@ async function admin(folder: string, ...argv: string[]): Promise<any> {
 
 const call = (server: ServerProcess, token: string) => request({ url: server.url, token }, 'GET', '/api/v1/agents')
 
-const runShell = async (command: string) => (await promisify(execFile)('bash', ['-c', command])).stdout
+const runShell = async (command: string) => (await promisify(execFile)('bash', ['--norc', '-c', command])).stdout
