@@ -240,8 +240,11 @@ describe('runs', () => {
     Object.entries(CASES).flatMap(([name, { ask: about, audit }]) => (audit ? [[name, audit, about] as const] : [])),
   )('%s writes the audit event %s', async (name, action, about) => {
     model.script({ tokens: ['one '], end: 'hang' })
+    const arrives = model.request(model.requests.length)
     const body = { message: 'Hi', background: true }
     const begun = await request(server, 'POST', `/api/v1/agents/${own.agent}/execute`, { body, token: ann.token })
+    // A cancelled run that had not asked would leave its reply to the next one.
+    await arrives
     const before = await audited(action)
     expect((await ask(name, about({ ...own, execution: begun.body.executionId }))).status).toBe(200)
     expect(await audited(action)).toBe(before + 1)
