@@ -126,6 +126,38 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
+  it('leaves a reader above the end when a message is accepted late beside a refused one', async () => {
+    const { page } = await visit(browser, owner)
+    model.script({ tokens: ['A paragraph of an answer.\n\n'.repeat(99)] })
+    await sendMessage(page, 'Begin')
+    await page.waitForURL('**/app/chats/*')
+    await expect.poll(() => lastAnswer(page)).toContain('A paragraph')
+    await page.route('**/trpc/chats.send', (route) => route.abort(), { times: 1 })
+    await sendMessage(page, 'Lost')
+    await page.getByText('Not sent.').waitFor()
+    const answer = Promise.withResolvers<void>()
+    await page.route('**/trpc/chats.send', async (route) => {
+      const response = await route.fetch()
+      await answer.promise
+      await route.fulfill({ response })
+    })
+    const rest = Promise.withResolvers<void>()
+    model.script({ tokens: ['Some. ', rest.promise, 'A rest.'] })
+    await sendMessage(page, 'Grow')
+    await expect.poll(() => lastAnswer(page)).toContain('Some.')
+    await page.getByRole('log').press('ArrowUp')
+    const latest = page.getByRole('button', { name: 'Latest' })
+    await latest.waitFor()
+    answer.resolve()
+    await expect.poll(() => page.locator('[data-turn=user]').count()).toBe(3)
+    rest.resolve()
+    await expect.poll(() => lastAnswer(page)).toContain('A rest.')
+    await latest.waitFor()
+    await page.unrouteAll()
+    page.once('dialog', (question) => void question.accept())
+    await leave(page)
+  })
+
   it('keeps the place of a reader in browsers that do not keep it themselves', async () => {
     const agent = { name: 'Ada', systemPrompt: 'x' }
     const { id: agentId } = (await request(server, 'POST', '/api/v1/agents', { body: agent })).body

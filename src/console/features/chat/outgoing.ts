@@ -1,4 +1,4 @@
-import { useCallback, useEffect, useSyncExternalStore } from 'react'
+import { useCallback, useEffect, useState, useSyncExternalStore } from 'react'
 import { callMutation, describeFailure, toFailure } from '../../api.ts'
 import { newId } from '../../lib/id.ts'
 import { readStoredList, store } from '../../lib/storage.ts'
@@ -70,13 +70,17 @@ export function useOutgoing(chatId: string) {
     if (!byChat.has(chatId)) restore(chatId)
     change(chatId, (before) => before.filter(({ hasEnded }) => !hasEnded))
   }, [chatId])
+  const [lastSent, setLastSent] = useState<string>()
   const add = (text: string, details: Outgoing['details']) => {
     const one = { key: newId(), text, ...(details && { details }), executionId: null, error: null }
     change(chatId, (before) => [...before, one])
+    setLastSent(one.key)
     attempt(chatId, one)
   }
   return {
     outgoing,
+    /** The last message that the person has sent from this page. Others may wait when it is listed. */
+    lastSent,
     add,
     again: (one: Outgoing) => attempt(chatId, one),
     end: (key: string) => patch(chatId, key, { hasEnded: true }),

@@ -25,7 +25,7 @@ export function useChat(chatId: string) {
   })
   const { data: newest } = useQuery(query('executions.list', { chatId, limit: RECENT_RUNS }))
   const { live, status, connected, gone } = useFollowedChat(chatId)
-  const { outgoing, add, again, end, drop } = useOutgoing(chatId)
+  const { outgoing, lastSent, add, again, end, drop } = useOutgoing(chatId)
 
   const messages = history.data?.messages
   const listed = useMemo(() => new Set(messages?.map(({ executionId }) => executionId)), [messages])
@@ -69,8 +69,7 @@ export function useChat(chatId: string) {
     /** Runs whose question is not listed yet, such as a run that another person has just started. */
     unasked: running.filter((run) => !isAsked(run)),
     unlisted,
-    /** The last message that the person has sent from this page. */
-    lastSent: outgoing.at(-1)?.key,
+    lastSent,
     add,
     again,
     drop,
