@@ -5,6 +5,7 @@ import { apis, procedures } from '../support/api.ts'
 import { newLink, setPassword } from '../support/browser-session.ts'
 import { createFolder } from '../support/folder.ts'
 import { walksOf } from '../support/plan.ts'
+import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
 /** Calls every REST route, once or twice; returns the statements. */
@@ -216,6 +217,21 @@ test('no statement of a REST route scans rows that the caller did not ask for', 
     ...['organizations.takeOver', 'providers.set', 'providers.delete', 'secrets.delete', 'spaces.updateSkill'],
   ]
   expect(left.toSorted()).toEqual(known.toSorted())
+})
+
+test('no chat completion with a picture that comes again scans other rows', async () => {
+  await using server = await startServer()
+  const { body } = await apis.REST(server, 'agents.create', { name: 'A', systemPrompt: 'x' })
+  const picture = { type: 'image_url', image_url: { url: 'data:image/png;base64,iVBORw0KGgo=' } }
+  const messages = [{ role: 'user', content: [{ type: 'text', text: 'What is it?' }, picture] }]
+  server.queries.length = 0
+  for (const _ of [1, 2]) {
+    const sent = { model: body.id, messages }
+    expect((await request(server, 'POST', '/openai/v1/chat/completions', { body: sent })).status).toBe(200)
+  }
+  const statements = new Set(server.queries.filter((sql) => /^\s*(SELECT|UPDATE|DELETE)/.test(sql) && !isCount(sql)))
+  expect([...statements].join()).toContain('FROM "Media"')
+  for (const sql of statements) expect(walksOf(server, sql), sql).toEqual([])
 })
 
 test('SQLite has fixed statistics for every index, restored after ANALYZE, and written only then', async () => {
