@@ -4,7 +4,12 @@ import { type Outgoing, unlistedMessages, waitsForTurn } from '../../src/console
 import type { ChatEvent } from '../../src/wire.ts'
 
 const outgoing = (text: string, executionId: string | null): Outgoing => ({ key: text, text, executionId, error: null })
-const message = (executionId: string) => ({ executionId, branch: 'session' })
+const message = (executionId: string) => ({
+  executionId,
+  branch: 'session',
+  role: 'user',
+  content: `Of ${executionId}`,
+})
 const run = (executionId: string, message: string) => ({ executionId, message, userId: 'someone' })
 
 const isAccepted = (executionId: string): ChatEvent => ({
@@ -43,6 +48,17 @@ test.for([
     expect(unlistedMessages(sent, waiting, listed.map(message), live).map(({ text }) => text)).toEqual(texts)
   },
 )
+
+test('a listed message is not shown twice while the answer to it is late', () => {
+  const late = { ...outgoing('Of 2', null), after: '1' }
+  const shown = (sent: Outgoing[]) =>
+    unlistedMessages(sent, [], [message('1'), message('2')], live).map(({ text }) => text)
+  expect(shown([late])).toEqual([])
+  // The same text was listed before it was sent, is another one's, or its sending has failed.
+  expect(shown([{ ...late, after: '2' }])).toEqual(['Of 2'])
+  expect(shown([outgoing('Of 2', '2'), late])).toEqual(['Of 2', 'Of 2'])
+  expect(shown([{ ...late, error: 'Not sent' }])).toEqual(['Of 2'])
+})
 
 test('a run waits while an earlier run of its session is not over', () => {
   const running = [...live.values()].filter(({ status }) => status === 'running')

@@ -71,8 +71,8 @@ export function useOutgoing(chatId: string) {
     change(chatId, (before) => before.filter(({ hasEnded }) => !hasEnded))
   }, [chatId])
   const [lastSent, setLastSent] = useState<string>()
-  const add = (text: string, details: Outgoing['details']) => {
-    const one = { key: newId(), text, ...(details && { details }), executionId: null, error: null }
+  const add = (text: string, details: Outgoing['details'], after: string) => {
+    const one = { key: newId(), text, after, ...(details && { details }), executionId: null, error: null }
     change(chatId, (before) => [...before, one])
     setLastSent(one.key)
     attempt(chatId, one)

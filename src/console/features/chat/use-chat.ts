@@ -4,7 +4,7 @@ import { query } from '../../queries.ts'
 import { useSession } from '../../session.ts'
 import { messagesKey, readMessages, readWaiting, useFollowedChat, waitingKey } from './follow.ts'
 import { useOutgoing } from './outgoing.ts'
-import { unlistedMessages } from './waiting.ts'
+import { type Outgoing, unlistedMessages } from './waiting.ts'
 
 /** A run, or a message of one. The page has no run of a message that it still sends. */
 type OfRun = { executionId: string | null }
@@ -70,7 +70,7 @@ export function useChat(chatId: string) {
     unasked: running.filter((run) => !isAsked(run)),
     unlisted,
     lastSent,
-    add,
+    add: (text: string, details: Outgoing['details']) => add(text, details, [...listed].toSorted().at(-1) ?? ''),
     again,
     drop,
     mayStop,

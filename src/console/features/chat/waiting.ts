@@ -4,6 +4,8 @@ import type { Live, LiveRun } from './live.ts'
 export type Outgoing = {
   key: string
   text: string
+  /** The newest run that the chat listed when it was sent. Its own message is listed later. */
+  after?: string
   /** Its files, its branch, and the message that it replaces. */
   details?: { mediaIds?: string[]; sessionId?: string; replaces?: string }
   /** The run that answers it, once it is accepted. */
@@ -15,6 +17,8 @@ export type Outgoing = {
 
 /** The question of a run that waits for its turn. The chat lists it as a message once the run has begun. */
 export type WaitingQuestion = { executionId: string; userId: string; message: string }
+
+type Listed = { executionId: string; branch: string; role: string; content: string }
 
 /** An outgoing message, with its author unless this page has sent it. */
 type Unlisted = Outgoing & { userId?: string }
@@ -34,9 +38,20 @@ const toUnlisted = ({ executionId, userId, message }: WaitingQuestion): Unlisted
 export function unlistedMessages(
   outgoing: readonly Outgoing[],
   waiting: readonly WaitingQuestion[],
-  messages: readonly { executionId: string; branch: string }[],
+  messages: readonly Listed[],
   live: Live,
 ): Unlisted[] {
+  // The page may read the list before it has the id, if the answer to the message comes late.
+  const isListed = ({ text, error, after }: Outgoing) =>
+    error === null &&
+    messages.some(
+      ({ role, content, executionId }) =>
+        role === 'user' &&
+        content === text &&
+        after !== undefined &&
+        isBefore(after, executionId) &&
+        !outgoing.some((one) => one.executionId === executionId),
+    )
   // The server may list a run before the page has its id. It lists the beginning of a long message.
   const isOutgoing = ({ executionId, message }: WaitingQuestion) =>
     outgoing.some((one) => (one.executionId ? one.executionId === executionId : one.text.startsWith(message)))
@@ -53,7 +68,7 @@ export function unlistedMessages(
   ]
   return [
     ...accepted.toSorted((a, b) => (isBefore(a.executionId, b.executionId) ? -1 : 1)),
-    ...outgoing.filter(({ executionId }) => executionId === null),
+    ...outgoing.filter((one) => one.executionId === null && !isListed(one)),
   ]
 }
 
