@@ -145,11 +145,20 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     model.script({ tokens: ['Some. ', rest.promise, 'A rest.'] })
     await sendMessage(page, 'Grow')
     await expect.poll(() => lastAnswer(page)).toContain('Some.')
-    await page.getByRole('log').press('ArrowUp')
+    const log = page.getByRole('log')
+    await log.press('ArrowUp')
+    await log.evaluate((box) => {
+      box.scrollTop = box.scrollHeight
+      box.dispatchEvent(new Event('scroll'))
+      // The event of the page's own step to the end may come after the key.
+      box.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowUp', bubbles: true }))
+      box.dispatchEvent(new Event('scroll'))
+    })
     const latest = page.getByRole('button', { name: 'Latest' })
     await latest.waitFor()
-    answer.resolve()
+    // The list has the message by now, and it is not shown a second time.
     await expect.poll(() => page.locator('[data-turn=user]').count()).toBe(3)
+    await Promise.all([page.waitForResponse('**/trpc/chats.send'), answer.resolve()])
     rest.resolve()
     await expect.poll(() => lastAnswer(page)).toContain('A rest.')
     await latest.waitFor()

@@ -108,17 +108,18 @@ export function Scroller({ sent, children }: { sent: string | undefined; childre
         tabIndex={0}
         onScroll={({ currentTarget }) => {
           const { scrollTop, scrollHeight, clientHeight } = currentTarget
-          const isUp = scrollTop < lastTop.current
+          const moved = scrollTop - lastTop.current
           lastTop.current = scrollTop
           hold()
           // A browser that has turned or resized the window scrolls before the observer can.
           if (sizeOf(currentTarget) !== observed.current) return
           const left = scrollHeight - scrollTop - clientHeight
           const isNear = left < NEAR
-          const isReached = left < 2 && !isUp
+          // A step to the end by this component, whose event may come after the key of a person, has moved nothing since.
+          const isReached = left < 2 && moved > 0
           // On the way up a person is near at first, too, and the browser scrolls down when lines appear above. An answer
           // that grows between a step down and its event is far from its end, but nobody has left that.
-          if (isNear ? isReached || !isReading.current : isUp) leaveOrFollow(isNear)
+          if (isNear ? isReached || !isReading.current : moved < 0) leaveOrFollow(isNear)
         }}
         onWheel={({ deltaY }) => (deltaY < 0 ? leave() : turnBack())}
         onKeyDown={({ key, target }) => {
