@@ -103,21 +103,23 @@ export function read(folder: string, name: string): { sql: string; checksum: str
   return { sql, checksum: createHash('sha256').update(sql).digest('hex') }
 }
 
-/** PostgreSQL's codes of a table, type or function that another program has made in the schema. */
-const TAKEN = /^(42P07|42710|42723)$/
-
-/** Code of a table that belongs to another role, such as the one that restored a dump. */
-const NOT_OWNED = '42501'
+/** Ways out of failures of migrations, by PostgreSQL's code and the words of its refusal. */
+const WAYS_OUT: readonly (readonly [refusal: RegExp, wayOut: string])[] = [
+  // Another program has made a table, type or function of this name in the schema.
+  [/^(?:42P07|42710|42723) /, 'Give Muster a database of its own (DATABASE_URL)'],
+  [/must be UTF8$/, "Create the database again: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"],
+  // A table belongs to another role, such as the one that restored a dump.
+  [
+    /^42501 /,
+    'Make the role of DATABASE_URL the owner of all that Muster has made in the database: ALTER TABLE … OWNER TO …',
+  ],
+]
 
 /** Makes the error of a migration that failed. */
 export function failure(name: string, cause: unknown): MigrationError {
   const { message: reason = String(cause), code = '' } = cause as Partial<NodeJS.ErrnoException>
-  const wayOut = TAKEN.test(code)
-    ? '. Give Muster a database of its own (DATABASE_URL)'
-    : /must be UTF8$/.test(reason)
-      ? ". Create the database again: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
-      : code === NOT_OWNED
-        ? '. Make the role of DATABASE_URL the owner of all that Muster has made in the database: ALTER TABLE … OWNER TO …'
-        : ''
-  return new MigrationError(`The migration ${name} failed and was undone: ${reason}${wayOut}`, { cause })
+  const wayOut = WAYS_OUT.find(([refusal]) => refusal.test(`${code} ${reason}`))?.[1]
+  return new MigrationError(`The migration ${name} failed and was undone: ${reason}${wayOut ? `. ${wayOut}` : ''}`, {
+    cause,
+  })
 }

@@ -4,6 +4,7 @@ import { MAX_IN } from '../db/fast-path/index.ts'
 import { lockMissionCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { chunk } from '../lib/chunk.ts'
+import { isUnavailable } from '../lib/database-errors.ts'
 import { watchTask } from '../lib/watch-task.ts'
 
 // The missions and tasks of a membership, a key or an agent that ends. Its transaction changes a bounded number of
@@ -19,7 +20,8 @@ const INTERVAL = 2_000
 const PAGE = 100
 
 /** A membership, named by its user, a key or an agent that has ended. */
-type Ending = Pick<Prisma.EndingGetPayload<object>, 'organizationId' | 'kind' | 'target'>
+type Ending = Pick<EndingRow, 'organizationId' | 'kind' | 'target'>
+type EndingRow = Prisma.EndingGetPayload<object>
 
 type Change = { settings: Deps['settings']; by: AuditSource; now: Date }
 
@@ -126,31 +128,45 @@ export async function endKeys(
 
 type Parts = Pick<Deps, 'db' | 'settings' | 'clock'>
 
+/** Changes the missions and tasks that an ending has left, a part in each transaction. Returns the number of tasks. */
+async function finishEnding({ db, settings, clock }: Parts, row: EndingRow, isOver: () => boolean): Promise<number> {
+  const { organizationId, kind, target, actor, tokenId } = row
+  const by = { organizationId, userId: actor, tokenId: tokenId ?? '' }
+  const finish = async (tx: Tx) => {
+    const change = { settings, by, now: clock.now() }
+    const { tasks, more } = await changePart(tx, change, { organizationId, kind, target })
+    if (!more) await tx.ending.deleteMany({ where: { organizationId, kind, target } })
+    return { tasks, more }
+  }
+  let all = 0
+  for (let more = true; more && !isOver(); ) {
+    const done = await db.$transaction(finish)
+    all += done.tasks
+    more = done.more
+  }
+  return all
+}
+
 /**
- * Changes the missions and tasks that endings have left, a part in each transaction. Servers may do so side by side.
- * Returns the number of tasks.
+ * Changes the missions and tasks that endings have left. Servers may do so side by side. Returns the number of tasks.
+ * Throws the first failure after all endings were tried, so that one that fails does not delay the others.
  */
 export async function finishEndings(
-  { db, settings, clock }: Parts,
+  parts: Parts,
   where: Prisma.EndingWhereInput = {},
   isOver = () => false,
 ): Promise<number> {
   let all = 0
-  for (const row of await db.ending.findMany({ where, orderBy: { createdAt: 'asc' }, take: PAGE })) {
-    const { organizationId, kind, target, actor, tokenId } = row
-    const by = { organizationId, userId: actor, tokenId: tokenId ?? '' }
-    const finish = async (tx: Tx) => {
-      const change = { settings, by, now: clock.now() }
-      const { tasks, more } = await changePart(tx, change, { organizationId, kind, target })
-      if (!more) await tx.ending.deleteMany({ where: { organizationId, kind, target } })
-      return { tasks, more }
-    }
-    for (let more = true; more && !isOver(); ) {
-      const done = await db.$transaction(finish)
-      all += done.tasks
-      more = done.more
+  const failures: unknown[] = []
+  for (const row of await parts.db.ending.findMany({ where, orderBy: { createdAt: 'asc' }, take: PAGE })) {
+    try {
+      all += await finishEnding(parts, row, isOver)
+    } catch (error) {
+      if (isUnavailable(error)) throw error
+      failures.push(error)
     }
   }
+  if (failures.length) throw failures[0]
   return all
 }
 

@@ -120,3 +120,25 @@ it('a user is not added again while missions of the earlier membership remain', 
   })
   await expect(addAgain).rejects.toThrow('The earlier membership of this user is still ending')
 })
+
+it('an ending that fails is reported, and delays no other', async () => {
+  const { deps } = server.service
+  const endingOf = (target: string) => ({ kind: 'agent' as const, target, actor: owner.userId, tokenId: null })
+  const rows = ['fails', 'follows'].map((target) => ({
+    ...endingOf(target),
+    organizationId: owner.organizationId,
+    createdAt: clock.now(),
+  }))
+  const tried: number[] = []
+  const transaction = (work: Parameters<typeof db.$transaction>[0]) => {
+    tried.push(tried.length)
+    return tried.length === 1 ? Promise.reject(new Error('Broken')) : db.$transaction(work)
+  }
+  const failing = {
+    ...db,
+    ending: { ...db.ending, findMany: async () => rows },
+    $transaction: transaction,
+  } as typeof db
+  await expect(finishEndings({ ...deps, db: failing })).rejects.toThrow('Broken')
+  expect(tried).toHaveLength(2)
+})

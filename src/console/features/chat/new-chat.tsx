@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { ChevronDown, MessagesSquare } from 'lucide-react'
-import { type ComponentType, lazy, Suspense, useState } from 'react'
+import { useState } from 'react'
 import { callMutation } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
 import { buttonClass } from '../../components/button.tsx'
@@ -18,6 +18,7 @@ import { agentQuery, useFoundAgents } from '../agents/names.ts'
 import { ChatList } from './chat-list.tsx'
 import { Composer } from './composer.tsx'
 import { NEW } from './drafts.ts'
+import { Greeting } from './greeting.tsx'
 import { useIdempotencyKey } from './idempotency.ts'
 import { NextSteps } from './next-steps.tsx'
 import { addAccepted } from './outgoing.ts'
@@ -27,24 +28,6 @@ const LAST = 'muster.agent'
 
 /** Maximum number of agents in the menu. A search finds the others. */
 const MAX_CHOICE = 20
-
-/** A greeting without its form, until the renderer of Markdown has been loaded, and without a connection. */
-const Plain = ({ text }: { text: string }) => (
-  <p dir="auto" className="whitespace-pre-wrap">
-    {text}
-  </p>
-)
-
-const Markdown = lazy<ComponentType<{ text: string }>>(async () => {
-  const loaded = await import('../../components/markdown.tsx').catch(() => null)
-  return { default: loaded?.Markdown ?? Plain }
-})
-
-const Greeting = ({ text }: { text: string }) => (
-  <Suspense fallback={<Plain text={text} />}>
-    <Markdown text={text} />
-  </Suspense>
-)
 
 /** The first page: a greeting, and the composer of a new chat. */
 export function NewChat() {

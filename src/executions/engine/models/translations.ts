@@ -1,4 +1,5 @@
-// Errors of providers in Chinese, Japanese, Korean, German and French, in the words that the patterns for English errors know.
+// Errors of providers in Chinese, Japanese, Korean, German and French, in the words that the patterns for English errors
+// know.
 
 type Words = readonly (readonly [RegExp, string])[]
 
