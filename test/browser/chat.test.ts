@@ -57,6 +57,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await sendMessage(page, 'שלום')
     await page.waitForURL('**/app/chats/*')
     await expect.poll(() => lastAnswer(page)).toContain('A paragraph')
+    await page.getByText('Next steps').waitFor()
     expect(await page.locator('.prose code').textContent()).toBe('a_{1}')
     const list = page.locator('.prose ul')
     expect(await list.evaluate((element) => getComputedStyle(element).direction)).toBe('rtl')
@@ -212,7 +213,6 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await sendMessage(page, 'Hello')
     await page.waitForURL('**/app/chats/*')
     await expect.poll(() => lastAnswer(page)).toContain('A reply of the test model.')
-    await page.getByText('Next steps').waitFor()
     const { token } = await server.member({ email: 'grace@example.com' })
     const body = { name: 'Shared', systemPrompt: 'x', visibility: 'organization' }
     const { id } = (await request(server, 'POST', '/api/v1/agents', { token, body })).body

@@ -1,6 +1,13 @@
 import { existsSync } from 'node:fs'
-import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from 'playwright-core'
-import { expect } from 'vitest'
+import {
+  type Browser,
+  type BrowserContext,
+  type BrowserContextOptions,
+  chromium,
+  type Page,
+  type Request,
+} from 'playwright-core'
+import { expect, onTestFailed } from 'vitest'
 import { signedIn } from './browser-session.ts'
 import { request } from './rest.ts'
 import type { TestServer } from './server.ts'
@@ -89,8 +96,26 @@ export async function visit(
     const asked = new URL(request.url())
     if (/^https?:$/.test(asked.protocol) && asked.origin !== new URL(url).origin) complaints.push(`asked ${asked}`)
   })
+  reportIfFailed(page)
   await page.goto(path)
   return { context, page, complaints }
+}
+
+/** Prints what a page shows and its last changes, should the current test fail: a race may not come again for days. */
+function reportIfFailed(page: Page): void {
+  const calls: string[] = []
+  const note = (request: Request, outcome: string) =>
+    calls.push(`${request.method()} ${new URL(request.url()).pathname}: ${outcome}`)
+  const isChange = (request: Request) => request.method() !== 'GET'
+  page.on('request', (request) => isChange(request) && note(request, 'asked'))
+  page.on('response', (response) => {
+    if (isChange(response.request()) || !response.ok()) note(response.request(), `${response.status()}`)
+  })
+  page.on('requestfailed', (request) => note(request, request.failure()?.errorText ?? 'failed'))
+  onTestFailed(async () => {
+    const shown = await page.locator('body').ariaSnapshot({ timeout: 5_000 }).catch(String)
+    console.error(`${page.url()}\n${shown}\n\n${calls.slice(-30).join('\n')}`)
+  })
 }
 
 /** Ends a visit: leaves a page without cookies, storage, listeners and other tabs for a later visit. */
