@@ -1,16 +1,7 @@
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createMcp } from '../engine/tool-lab.ts'
-import {
-  type Door,
-  hasBrowser,
-  lastAnswer,
-  launch,
-  ownerOf,
-  sendMessage,
-  type Visitor,
-  visit,
-} from '../support/browser.ts'
+import { type Door, hasBrowser, lastAnswer, launch, leave, ownerOf, sendMessage, visit } from '../support/browser.ts'
 import { startMcpServer } from '../support/mcp-server.ts'
 import { type ModelServer, startModelServer } from '../support/model-server.ts'
 import { request } from '../support/rest.ts'
@@ -41,7 +32,6 @@ describe.skipIf(!hasBrowser)('hostile content in the console', () => {
   let model: ModelServer
   let server: TestServer
   let owner: Door
-  let visitor: Visitor
   beforeAll(async () => {
     browser = await launch()
     model = await startModelServer()
@@ -50,7 +40,6 @@ describe.skipIf(!hasBrowser)('hostile content in the console', () => {
       ALLOW_PRIVATE_NETWORK: 'true',
     })
     owner = await ownerOf(server)
-    visitor = await visit(browser, owner)
   })
   afterAll(async () => {
     await browser?.close()
@@ -61,7 +50,7 @@ describe.skipIf(!hasBrowser)('hostile content in the console', () => {
     (await request(server, 'POST', `/api/v1/${path}`, { body })).body.id
 
   it('is shown as text if a person, a model or the name of an agent has it', async () => {
-    const { page, complaints } = visitor
+    const { page, complaints } = await visit(browser, owner)
     const name = '<img src=x onerror="window.hacked = 5">\u202e'
     const id = await create('agents', { name, systemPrompt: 'x', initialGreeting: HOSTILE, description: HOSTILE })
     await page.goto('/app/agents')
@@ -87,10 +76,11 @@ describe.skipIf(!hasBrowser)('hostile content in the console', () => {
       expect(shown).toContain(source)
     }
     expect(complaints).toEqual([])
+    await leave(page)
   })
 
   it('is shown as text in the input and the result of a tool', async () => {
-    const { page, complaints } = visitor
+    const { page, complaints } = await visit(browser, owner)
     await using mcp = await startMcpServer()
     const mcpId = await createMcp(server, mcp.url)
     const id = await create('agents', { name: 'Caller', systemPrompt: 'x', mcpInstanceIds: [mcpId] })
@@ -103,10 +93,11 @@ describe.skipIf(!hasBrowser)('hostile content in the console', () => {
     await expect.poll(() => page.locator('[data-turn=assistant] pre').last().textContent()).toContain(END)
     await expectHarmless(page, '#main')
     expect(complaints).toEqual([])
+    await leave(page)
   })
 
   it('is sanitised in Markdown files, and is source text in others', async () => {
-    const { page, complaints } = visitor
+    const { page, complaints } = await visit(browser, owner)
     const id = await create('spaces', { name: HOSTILE.slice(0, 150) })
     for (const path of ['evil.md', 'evil.html', 'evil.svg']) {
       const body = { path, content: HOSTILE }
@@ -123,16 +114,17 @@ describe.skipIf(!hasBrowser)('hostile content in the console', () => {
       await expectHarmless(page, '#main')
     }
     expect(complaints).toEqual([])
+    await leave(page)
   })
 
   it('may be a megabyte of Markdown, and the page continues', async () => {
-    const { page, complaints } = visitor
-    await page.goto('/app')
+    const { page, complaints } = await visit(browser, owner)
     model.script({ tokens: ['*a*'.repeat(350_000)] }, { tokens: 'Still here.' })
     await sendMessage(page, 'Much')
     await expect.poll(() => page.locator('[data-turn=assistant] pre').count()).toBeGreaterThan(0)
     await sendMessage(page, 'And now?')
     await expect.poll(() => lastAnswer(page)).toContain('Still here.')
     expect(complaints).toEqual([])
+    await leave(page)
   })
 })
