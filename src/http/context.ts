@@ -7,7 +7,7 @@ import type { Deps } from '../deps.ts'
 import { invalidField } from '../errors.ts'
 import { once } from '../lib/once.ts'
 import { percentDecoded } from '../lib/text.ts'
-import type { Context } from '../trpc.ts'
+import { type Context, recheck } from '../trpc.ts'
 import type { LargeReads } from './large-reads.ts'
 import { createRequestLimits } from './limits.ts'
 import { pathOf } from './paths.ts'
@@ -60,6 +60,7 @@ export function createContext(
     if (count) await admit(callerOf(actor))
     return actor
   }, isArriving)
+  const authenticateAgain = () => deps.actors.again(credentials)
   const ofUser = async (token: string) => {
     const user = await userOfIdToken(deps, token)
     if (count) await admit(callerOf({ tokenId: '', userId: user.userId }))
@@ -71,7 +72,7 @@ export function createContext(
     deps,
     requestId,
     authenticate,
-    authenticateAgain: () => deps.actors.again(credentials),
+    authenticateAgain,
     identify: once(async () => (idToken ? ofUser(idToken) : { actor: await authenticate() }), isArriving),
     person: once(async () => {
       const person = await deps.actors.person(credentials)
@@ -88,7 +89,7 @@ export function createContext(
     gone: () => closing().signal,
     streamTo: (actor) => attend(res, deps.revocations.watch(actor, closing())),
     readInTurn: (isWrite ? READS_BY_POST : READS).test(path)
-      ? (actor, read) => largeReads.read(actor, res, read)
+      ? (actor, read) => largeReads.read(actor, res, read, () => recheck({ authenticate: authenticateAgain }, actor))
       : null,
     idempotency: null,
     precondition: null,

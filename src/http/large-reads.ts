@@ -30,10 +30,11 @@ const tooMany = () =>
 
 export type LargeReads = {
   /**
-   * Returns the result of a read for a response, which reads again if it has waited. Throws if the client has gone, and
-   * 503 if it would wait for more than a minute.
+   * Returns the result of a read for a response. If it has waited, it calls `recheck`, because the access of the caller
+   * may have ended meanwhile, and reads again. Throws if the client has gone, and 503 if it would wait for more than a
+   * minute.
    */
-  read<Result>(actor: Actor, res: ServerResponse, read: Read<Result>): Promise<Result>
+  read<Result>(actor: Actor, res: ServerResponse, read: Read<Result>, recheck: () => Promise<unknown>): Promise<Result>
 }
 
 /**
@@ -141,7 +142,7 @@ export function createLargeReads(
   }
 
   return {
-    async read(actor, res, read) {
+    async read(actor, res, read, recheck) {
       // A result that has to wait is let go here.
       const attempt = async () => {
         const result = await read()
@@ -151,6 +152,7 @@ export function createLargeReads(
       const { turn, done } = await attempt()
       if (done) return done.result
       await turn
+      await recheck()
       return read()
     },
   }

@@ -61,7 +61,31 @@ test('large reads of a token wait for each other, and delay no small or foreign 
   for (const length of await Promise.all(waiting)) expect(length).toBeGreaterThan(result.length)
 })
 
+test('a large read that waited does not answer a caller whose key was revoked meanwhile', async () => {
+  const { id } = await post('/api/v1/agents', { name: 'B', systemPrompt: 'x' })
+  const { executionId } = await post(`/api/v1/agents/${id}/execute`, { message: 'Hi' })
+  const result = 'x'.repeat(12_000_000)
+  await server.service.deps.db.execution.update({ where: { id: executionId }, data: { result } })
+  const path = `/api/v1/executions/${executionId}`
+  const { id: keyId, token } = await post('/api/v1/keys', { name: 'k' })
+  const first = await unread(server, { method: 'GET', path }, token)
+  await stalled(first.res)
+
+  const query = `{ execution(id: "${executionId}") { result } }`
+  const waiting = [
+    request(server, 'GET', path, { token }),
+    request(server, 'POST', '/graphql', { token, body: { query } }),
+  ]
+  for (const _ of Array(5)) await get(`/api/v1/agents/${id}`)
+  await ok(request(server, 'DELETE', `/api/v1/keys/${keyId}`, { token: ann.token }))
+  first.socket.destroy()
+  const answers = await Promise.all(waiting)
+  expect(answers.map(({ status }) => status)).toEqual([401, 401])
+})
+
 const callerOf = (tokenId: string, organizationId = 'o') => ({ tokenId, userId: 'u', organizationId }) as Actor
+/** The access of a caller that has not ended. */
+const stays = async () => {}
 const createResponse = () => new EventEmitter() as ServerResponse
 
 test('large reads of the tokens of an organization wait in order if there are too many', async () => {
@@ -69,7 +93,7 @@ test('large reads of the tokens of an organization wait in order if there are to
   const done: string[] = []
   const responses = Array.from({ length: 6 }, createResponse)
   const read = async (index: number, caller: Actor, length: number) => {
-    await reads.read(caller, responses[index]!, async () => ({ data: 'x'.repeat(length) }))
+    await reads.read(caller, responses[index]!, async () => ({ data: 'x'.repeat(length) }), stays)
     done.push(`${index}`)
   }
   const all = [
@@ -93,7 +117,8 @@ test('large reads of the tokens of an organization wait in order if there are to
 test('a large read that waits too long is refused with 503, and delays no other', async () => {
   const reads = createLargeReads({ MAX_UNSENT_BYTES: 1_000_000 }, 0, 1)
   const [first, second, third] = Array.from({ length: 3 }, createResponse)
-  const read = (res: ServerResponse) => reads.read(callerOf('t'), res, async () => ({ data: 'x'.repeat(300_000) }))
+  const read = (res: ServerResponse) =>
+    reads.read(callerOf('t'), res, async () => ({ data: 'x'.repeat(300_000) }), stays)
   await read(first!)
   await expect(read(second!)).rejects.toMatchObject({ status: 503, headers: { 'Retry-After': '1' } })
   first!.emit('close')
@@ -104,7 +129,7 @@ test('a large read that fits begins once the read before it has given up', async
   const reads = createLargeReads({ MAX_UNSENT_BYTES: 1_000_000 })
   const [first, leaving, next] = Array.from({ length: 3 }, createResponse)
   const read = (caller: string, res: ServerResponse, length: number) =>
-    reads.read(callerOf(caller), res, async () => ({ data: 'x'.repeat(length) }))
+    reads.read(callerOf(caller), res, async () => ({ data: 'x'.repeat(length) }), stays)
   await read('a', first!, 600_000)
   const left = read('b', leaving!, 500_000)
   const small = read('c', next!, 300_000)
@@ -118,7 +143,7 @@ test('a large read that was refused does not let later ones of its token exceed 
   const reads = createLargeReads({ MAX_UNSENT_BYTES: 1_000_000 }, 0, 1)
   const [first, refused, later, last] = Array.from({ length: 4 }, createResponse)
   const read = (caller: string, res: ServerResponse, length: number) =>
-    reads.read(callerOf(caller), res, async () => ({ data: 'x'.repeat(length) }))
+    reads.read(callerOf(caller), res, async () => ({ data: 'x'.repeat(length) }), stays)
   await read('a', first!, 900_000)
   await expect(read('b', refused!, 200_000)).rejects.toMatchObject({ status: 503 })
   first!.emit('close')
@@ -133,7 +158,7 @@ test('the reads of a batch do not wait for a response that waits for theirs', as
   const [first, batch, other] = Array.from({ length: 3 }, createResponse)
   const done: string[] = []
   const read = async (name: string, res: ServerResponse) => {
-    await reads.read(caller, res, async () => ({ data: 'x'.repeat(300_000) }))
+    await reads.read(caller, res, async () => ({ data: 'x'.repeat(300_000) }), stays)
     done.push(name)
   }
   const all = [read('first', first!), read('one', batch!), read('other', other!), read('two', batch!)]
