@@ -108,7 +108,7 @@ type ActionOptions<Given, Answer> = {
   done?: string
   /** Changes the page. Not called if the person has left the page, or closed the dialog, of the action meanwhile. */
   onDone?: (answer: Answer, given: Given) => void
-  /** Whether the page shows a failure itself. */
+  /** Whether the page shows a failure itself, as long as the person is there. */
   quiet?: boolean
   /** Whether the action is pending until the changed queries were read again. */
   untilRead?: boolean
@@ -154,7 +154,7 @@ export function useAction<Given, Answer>(
       onRefused(error)
       // The object of the change is gone or has changed.
       if ([404, 409].includes(toFailure(error).status)) void rereadChanges()
-      if (!options.quiet) toast(describeFailure(error), 'bad')
+      if (!options.quiet || !isThere()) toast(describeFailure(error), 'bad')
     },
     onSettled: (_answer, _error, given) => setPending((before) => before.filter((each) => each !== given)),
   })

@@ -74,7 +74,8 @@ export const texts = {
   reload: 'Load again',
   clash: {
     of: (fields: string) =>
-      `Another person or an agent has changed this since you began to edit it: ${fields}. Their version is on the left, yours on the right. Save again to replace theirs.`,
+      `Not saved. Another person or an agent has changed this since you began to edit it: ${fields}.`,
+    how: 'Their version is on the left, yours on the right. Save again to replace theirs.',
     versions: 'Their version and yours',
     giveUp: 'Take their version',
   },

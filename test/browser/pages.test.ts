@@ -481,6 +481,24 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('report the failure of a save whose form the person has left meanwhile', async () => {
+    await request(server, 'POST', '/api/v1/tasks', { body: { title: 'Sum up' } })
+    const { page } = await visit(browser, owner, '/app/tasks')
+    await page.getByRole('button', { name: 'Sum up', exact: true }).click()
+    const gate = Promise.withResolvers<void>()
+    await page.route('**/trpc/tasks.update', (route) => gate.promise.then(() => route.abort()))
+    const sent = page.waitForRequest('**/trpc/tasks.update')
+    await page.getByLabel('Title').fill('Sum all up')
+    await page.getByRole('button', { name: 'Save', exact: true }).click()
+    await sent
+    await page.goBack()
+    await page.getByRole('dialog').waitFor({ state: 'detached' })
+    gate.resolve()
+    await page.getByText('The server cannot be reached').waitFor()
+    await page.unrouteAll({ behavior: 'wait' })
+    await leave(page)
+  })
+
   it('show whole names on a phone, greetings as Markdown, and the first files of many', async () => {
     const create = async (path: string, body: object) =>
       (await request(server, 'POST', `/api/v1/${path}`, { body })).body.id as string

@@ -13,7 +13,7 @@ export function Clashing({ clash, giveUp }: { clash: Clash; giveUp: () => void }
   return (
     <div ref={box} className="my-3 rounded-xl bg-warn-tint px-4 py-3">
       <p role="alert" className="mb-3">
-        {clash.message}
+        {clash.message} {texts.clash.how}
       </p>
       <div tabIndex={0} role="group" aria-label={texts.clash.versions} className="max-h-[50vh] overflow-y-auto">
         {clash.fields.map(({ label, theirs, mine }) => (
