@@ -31,6 +31,9 @@ import { startServer, type TestServer } from '../support/server.ts'
 /** An image of one pixel. */
 const DOT = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='
 
+/** The request of a new chat, of an agent or of a person without any. */
+const BEGINNING = /\/trpc\/(agents\.execute|executions\.create)/
+
 const words = (from: number, to: number) => Array.from({ length: to - from }, (_, index) => `w${from + index} `)
 
 describe.skipIf(!hasBrowser)('a chat in the console', () => {
@@ -673,7 +676,7 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
 
   it('locks a new message while it is sent, so that no later letter of it is lost', async () => {
     const { page } = await visit(browser, owner)
-    const release = await holdBack(page, '**/trpc/agents.execute**')
+    const release = await holdBack(page, BEGINNING)
     await sendMessage(page, 'Hello')
     await page.getByRole('button', { name: 'Sending' }).waitFor()
     await page.keyboard.type(' again')
@@ -688,11 +691,12 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
 
   it('leaves a person alone who has gone to another page while a new message is sent', async () => {
     const { page } = await visit(browser, owner)
-    const release = await holdBack(page, '**/trpc/agents.execute**')
+    const release = await holdBack(page, BEGINNING)
     await sendMessage(page, 'Later')
     await page.getByRole('button', { name: 'Sending' }).waitFor()
     await page.getByRole('link', { name: 'Agents', exact: true }).click()
     await page.getByRole('heading', { name: 'Agents' }).waitFor()
+    await expect.poll(() => page.locator('.animate-pulse').count()).toBe(0)
     // The list of the page is read again once the message is sent.
     await Promise.all([page.waitForResponse(/\/trpc\/[^?]*agents\.list/), release()])
     await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))))

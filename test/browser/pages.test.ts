@@ -866,7 +866,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     page.once('dialog', (dialog) => void dialog.accept())
     await page.getByRole('link', { name: 'Tasks' }).click()
     await page.getByText('The server has been updated. Load this page again.').waitFor()
-    expect(await page.title()).toBe('Page not loaded · Muster')
+    await expect.poll(() => page.title()).toBe('Page not loaded · Muster')
     await page.unroute(gone)
     // Safari asks for a failed file again only in a page that is loaded again. The page does so itself, but once.
     let loads = 0
