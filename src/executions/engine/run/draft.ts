@@ -8,6 +8,7 @@ import { appendFlat } from '../../../lib/text.ts'
 import type { StopReason } from '../../../wire.ts'
 import type { Delta } from '../events/events.ts'
 import type { FenceFilter } from '../models/code-fence.ts'
+import { isLeaked, lengthBeforeEnd } from '../models/end-tokens.ts'
 import { ModelError, NO_END } from '../models/model-errors.ts'
 import type { Part } from '../models/text-model.ts'
 import { EmptyReply } from './failures.ts'
@@ -19,6 +20,8 @@ export type Draft = {
   pieces: Piece[]
   /** First half of a surrogate pair whose second half has not arrived. */
   half: string
+  /** End of the text that may consist of end tokens. */
+  withheld: string
   /** Set for an answer that is JSON. */
   fence: FenceFilter | null
   /** Length of all text, reasoning and tool input (characters). */
@@ -34,6 +37,7 @@ export type Draft = {
 export const newDraft = (fence: FenceFilter | null): Draft => ({
   pieces: [],
   half: '',
+  withheld: '',
   fence,
   length: 0,
   files: 0,
@@ -92,17 +96,17 @@ export function receive(draft: Draft, part: Part): Delta {
   switch (part.type) {
     case 'text-delta': {
       draft.length += part.delta.length
-      const given = draft.fence ? draft.fence.feed(part.delta) : part.delta
-      const text = draft.half + (given.includes('\0') ? given.replaceAll('\0', '') : given)
-      draft.half = halfAtEnd(text)
-      return textDelta(add(pieces, 'text', part, (draft.half ? text.slice(0, -1) : text).toWellFormed()))
+      const text = draft.withheld || part.delta.includes('<') ? beforeEnd(draft, part.delta) : part.delta
+      return textDelta(add(pieces, 'text', part, readable(draft, draft.fence ? draft.fence.feed(text) : text)))
     }
     case 'text-start':
       return textDelta(add(pieces, 'text', part, ''))
     case 'text-end': {
-      const rest = (draft.half + (draft.fence?.end() ?? '')).toWellFormed()
+      const text = restOf(draft, part.id)
+      const rest = draft.fence ? draft.fence.feed(text) + draft.fence.end() : text
+      const last = readable(draft, rest) + draft.half.toWellFormed()
       draft.half = ''
-      return textDelta(end(pieces, 'text', part, rest))
+      return textDelta(end(pieces, 'text', part, last))
     }
     case 'reasoning-delta':
       draft.length += part.delta.length
@@ -135,6 +139,30 @@ export function receive(draft: Draft, part: Part): Delta {
       throw part.error
   }
   return NOTHING
+}
+
+/** Returns the text that cannot be part of the answer's end tokens, and withholds the rest. */
+function beforeEnd(draft: Draft, delta: string): string {
+  const text = draft.withheld + delta
+  const length = lengthBeforeEnd(text)
+  draft.withheld = text.slice(length)
+  return text.slice(0, length)
+}
+
+/** Returns the withheld end of a text, unless it consists of end tokens. */
+function restOf(draft: Draft, id: string): string {
+  const { withheld } = draft
+  if (!withheld) return ''
+  draft.withheld = ''
+  const before = find(draft.pieces, 'text', id)?.part as TextPart | undefined
+  return isLeaked(before?.text ?? '', withheld) ? '' : withheld
+}
+
+/** Returns a text without characters that no database stores, and keeps half a character at its end for the next text. */
+function readable(draft: Draft, given: string): string {
+  const text = draft.half + (given.includes('\0') ? given.replaceAll('\0', '') : given)
+  draft.half = halfAtEnd(text)
+  return (draft.half ? text.slice(0, -1) : text).toWellFormed()
 }
 
 /** Finish reasons of replies that are incomplete although their streams ended normally. */
