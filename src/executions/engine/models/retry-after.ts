@@ -86,6 +86,10 @@ const BEFORE_DELAY = new RegExp(
     /\bretry[ _-]?after["']?\s?[:=]\s?["']?(?=\d)/,
     /\b(?:wait(?: for)?(?: at least)?|available(?: again)? in|back ?off for) ~?(?=\d)/,
     /请(?:在|等待)?\s?(?=\d{1,9}\s?(?:秒|分|小时))/,
+    // Korean, Japanese and Chinese write the number first.
+    /(?<!\d)(?=(?:\d{1,9}\s?(?:[秒초分분]|小时|時間|시간)[钟鐘間]?\s?){1,3}(?:후|뒤|後|后|以后|之后))/,
+    // French, German, Spanish and Portuguese.
+    /\b(?:réessayer|reessayer|réessayez|warten sie|versuchen sie es|int[eé]ntelo|int[eé]ntalo|tente)(?: \w+){0,3}? (?:dans |in |en |em )?(?=\d)/,
   ]
     .map(({ source }) => source)
     .join('|'),
@@ -98,7 +102,7 @@ const MAX_WORDS = 60
 /** Units of a delay, by their first letters. */
 const UNITS: Readonly<Record<string, number>> = {
   ...{ ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 },
-  ...{ 秒: 1000, 分: 60_000, 小: 3_600_000 },
+  ...{ 秒: 1000, 초: 1000, 分: 60_000, 분: 60_000, 小: 3_600_000, 時: 3_600_000, 시: 3_600_000 },
 }
 
 /** Returns the delay in a sentence such as "Please try again in 2m3s" or "in 1 hour and 5 minutes" (ms). */
@@ -110,7 +114,7 @@ function inSentence(message: string, now: number): number | null {
     .replace(/^an? /i, '1 ')
     .slice(0, MAX_WORDS)
   const part =
-    /(\d{1,9}(?:\.\d{1,12})?)\s?(ms|(?:sec|min|h(?:our|r)?|day|[smd])[a-z]*|秒|分|小时)?(?![a-z])(?:,? and |,? )?/iy
+    /(\d{1,9}(?:\.\d{1,12})?)\s?(ms|(?:sec|min|h(?:our|r)?|day|[smd])[a-z]*|(?:[秒초分분]|小时|時間|시간)[钟鐘]?)?(?![a-z])(?:,? (?:and|et|und|y|e) |,? )?/iy
   let delay = 0
   for (let next = part.exec(words); next; next = part.exec(words)) {
     const unit = next[2]?.toLowerCase() ?? 's'
