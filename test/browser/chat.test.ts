@@ -131,6 +131,17 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     await leave(page)
   })
 
+  it('offers the next steps to a newcomer whose many agents each came with a chat', async () => {
+    await using fresh = await startServer()
+    for (let number = 1; number <= 6; number += 1) {
+      const body = { name: `Agent ${number}`, systemPrompt: 'Help.' }
+      await request(fresh, 'POST', '/api/v1/agents', { body })
+    }
+    const { page } = await visit(browser, await ownerOf(fresh))
+    await page.getByRole('link', { name: 'Create an agent' }).waitFor()
+    await leave(page)
+  })
+
   it('leaves a reader above the end when a message is accepted late beside a refused one', async () => {
     const { page } = await visit(browser, owner)
     model.script({ tokens: ['A paragraph of an answer.\n\n'.repeat(99)] })

@@ -851,7 +851,7 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     expect(await page.getByText('Muster …').count()).toBe(0)
     await page.unroute(script)
     // After an update of the server its file has another name.
-    await page.getByRole('link', { name: 'Agents' }).click()
+    await page.getByRole('link', { name: 'Agents', exact: true }).click()
     await page.getByRole('link', { name: 'New agent' }).click()
     await page.getByLabel('Name', { exact: true }).fill('Unsaved')
     // A save that fails says so where the person is, although the end of the form is further down.

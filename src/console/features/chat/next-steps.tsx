@@ -4,18 +4,22 @@ import { Bot, KeyRound, ListChecks, Plug } from 'lucide-react'
 import { query } from '../../queries.ts'
 import { useIsAdmin } from '../../session.ts'
 import { texts } from '../../texts.ts'
+import { isUntouched } from './chat-list.tsx'
 
 const t = texts.nextSteps
 
-/** A user with more chats needs no next steps. */
+/** A user who has written in more chats needs no next steps. */
 const NEWCOMER = 5
+
+/** Number of chats to look at, as every agent comes with one. */
+const LATEST = 40
 
 /** Next steps for a new user. */
 export function NextSteps() {
   const { data } = useQuery(query('models.list', undefined))
   const isAdmin = useIsAdmin()
-  const chats = useQuery(query('chats.list', { limit: NEWCOMER + 1 }))
-  if ((chats.data?.chats.length ?? NEWCOMER + 1) > NEWCOMER) return null
+  const chats = useQuery(query('chats.list', { limit: LATEST }))
+  if (!chats.data || chats.data.chats.filter((chat) => !isUntouched(chat)).length > NEWCOMER) return null
   const isOffline = data?.models.every(({ available, provider }) => !available || provider === 'offline') ?? false
   const steps = [
     ...(isOffline && isAdmin
