@@ -536,6 +536,18 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('say on a phone when a key expires and when a program used it last', async () => {
+    await request(server, 'POST', '/api/v1/keys', { body: { name: 'Pipeline', expiresInDays: 30 } })
+    const { page } = await visit(browser, owner)
+    await page.setViewportSize({ width: 375, height: 800 })
+    await page.goto('/app/settings/keys')
+    const key = page.getByRole('listitem').filter({ hasText: 'Pipeline' })
+    await key.getByText(/Expires: .*Last used: Never/).waitFor()
+    expect(await overflow(page)).toBe(0)
+    await page.setViewportSize({ width: 1280, height: 720 })
+    await leave(page)
+  })
+
   it('say that the server is paused', async () => {
     await using paused = await startServer({ PAUSED: 'true' })
     const { page } = await visit(browser, await ownerOf(paused), '/app/runs')

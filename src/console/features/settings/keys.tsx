@@ -102,7 +102,7 @@ const scopesOf = ({ scopes }: Key) => (scopes.includes('*') ? t.everything : sco
 export const KeyRows = ({ keys, onRevoke }: { keys: readonly Key[]; onRevoke: (key: Key) => void }) => (
   <Rows>
     {keys.map((key) => (
-      <li key={key.id} className="flex items-center gap-3 px-4 py-2.5">
+      <li key={key.id} className="flex flex-wrap items-center gap-x-3 gap-y-1 px-4 py-2.5">
         <div className="min-w-0 flex-1">
           <p className="truncate font-medium" dir="auto">
             {key.name}
@@ -111,7 +111,7 @@ export const KeyRows = ({ keys, onRevoke }: { keys: readonly Key[]; onRevoke: (k
             <code>{key.preview}</code> · {scopesOf(key)}
           </p>
         </div>
-        <p className="hidden text-right text-soft text-xs sm:block">
+        <p className="order-last basis-full text-soft text-xs sm:order-none sm:basis-auto sm:text-right">
           {t.expires}: {key.expiresAt ? moment(key.expiresAt) : t.never}
           <br />
           {t.lastUsed}: {key.lastUsedAt ? <Ago at={key.lastUsedAt} /> : t.never}
