@@ -9,12 +9,13 @@ import {
   redirect,
   useRouter,
 } from '@tanstack/react-router'
+import { useEffect } from 'react'
 import { BASE, rest } from './api.ts'
 import { buttonClass } from './components/button.tsx'
 import { Empty, Problem, useTitle } from './components/page.tsx'
 import { forgetReplaced } from './components/scroll-place.ts'
 import { NewChat } from './features/chat/new-chat.tsx'
-import { loadPage, PageGone, PageUnreached } from './lib/pages.ts'
+import { loadPage, PageGone, PageUnreached, reloadFor } from './lib/pages.ts'
 import { everyMs } from './queries.ts'
 import { Shell } from './shell.tsx'
 import { texts } from './texts.ts'
@@ -33,6 +34,10 @@ function Failed({ error }: ErrorComponentProps) {
   const { invalidate } = useRouter()
   useTitle(texts.notLoaded)
   const isGone = error instanceof PageGone
+  // Not before the page is opened: its file is also loaded when the pointer touches a link.
+  useEffect(() => {
+    if (error instanceof PageGone) reloadFor(error)
+  }, [error])
   // As queries do, it tries again by itself: now and then, and when a connection is back.
   useQuery({
     queryKey: ['page'],

@@ -12,8 +12,8 @@ export class PageUnreached extends TypeError {}
 export class PageGone extends Error {}
 
 /**
- * Loads the file of a page. If it is gone after an update of the server, reloads once, unless that would lose input.
- * Throws {@link PageUnreached} without a connection.
+ * Loads the file of a page, also ahead of a click. Throws {@link PageUnreached} without a connection, and
+ * {@link PageGone} after an update of the server.
  */
 export async function loadPage<Module>(load: () => Promise<Module>): Promise<Module> {
   try {
@@ -21,15 +21,19 @@ export async function loadPage<Module>(load: () => Promise<Module>): Promise<Mod
     store('sessionStorage', KEY, null)
     return module
   } catch (error) {
-    const message = error instanceof Error ? error.message : String(error)
     const isReached = await fetch(`${BASE}/app`).then(
       ({ ok }) => ok,
       () => false,
     )
     if (!isReached) throw new PageUnreached('A page was not loaded', { cause: error })
-    const isFirst = readStored('sessionStorage', KEY) !== message
-    // Without a storage the page would reload for ever.
-    if (!hasUnsaved() && isFirst && store('sessionStorage', KEY, message)) location.reload()
     throw new PageGone(texts.updated, { cause: error })
   }
+}
+
+/** Reloads for the file of a page that is gone: once, and unless that would lose input. */
+export function reloadFor({ cause }: PageGone): void {
+  const message = cause instanceof Error ? cause.message : String(cause)
+  const isFirst = readStored('sessionStorage', KEY) !== message
+  // Without a storage the page would reload for ever.
+  if (!hasUnsaved() && isFirst && store('sessionStorage', KEY, message)) location.reload()
 }
