@@ -112,6 +112,7 @@ export function Shell() {
       </WithSecret>
       {Palette && <Palette onClose={() => setPalette(null)} />}
       <Toasts />
+      <p id="title-announcer" role="status" className="sr-only" />
       <p id="announcer" role="status" className="sr-only" />
     </div>
   )

@@ -476,6 +476,13 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
     // A screen reader reads that the run waits, and the whole answer at its end.
     const announcer = page.locator('#announcer')
     await announcer.getByText('Waits for approval of echo').waitFor()
+    // Nor does the title of the chat replace it, which may come later.
+    const release = await holdBack(page, /\/trpc\/[^?]*chats\.get/)
+    await page.reload()
+    await announcer.getByText('Waits for approval of echo').waitFor()
+    await release()
+    await page.locator('#title-announcer').getByText('Go').waitFor()
+    await announcer.getByText('Waits for approval of echo').waitFor()
     await card.getByRole('button', { name: 'Edit' }).click()
     const input = card.getByLabel('Input (JSON)')
     await input.and(page.locator(':focus')).fill('{"text": 5}')

@@ -14,7 +14,7 @@ export function useTitle(title: string): void {
   useEffect(() => {
     document.title = `${waiting ? `(${waiting}) ` : ''}${title} · Muster`
   }, [title, waiting])
-  useEffect(() => announce(title), [title])
+  useEffect(() => announce(title, 'title-announcer'), [title])
 }
 
 type PageProps = { title: string; actions?: ReactNode; children: ReactNode; wide?: boolean; lead?: ReactNode }
