@@ -132,10 +132,14 @@ type Parts = Pick<Deps, 'db' | 'settings' | 'clock'>
 async function finishEnding({ db, settings, clock }: Parts, row: EndingRow, isOver: () => boolean): Promise<number> {
   const { organizationId, kind, target, actor, tokenId } = row
   const by = { organizationId, userId: actor, tokenId: tokenId ?? '' }
+  const ending = { organizationId, kind, target }
   const finish = async (tx: Tx) => {
+    // If another server has finished it, the user may be a member again.
+    const { count } = await tx.ending.updateMany({ where: ending, data: { actor } })
+    if (!count) return { tasks: 0, more: false }
     const change = { settings, by, now: clock.now() }
-    const { tasks, more } = await changePart(tx, change, { organizationId, kind, target })
-    if (!more) await tx.ending.deleteMany({ where: { organizationId, kind, target } })
+    const { tasks, more } = await changePart(tx, change, ending)
+    if (!more) await tx.ending.deleteMany({ where: ending })
     return { tasks, more }
   }
   let all = 0

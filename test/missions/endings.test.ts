@@ -121,6 +121,18 @@ it('a user is not added again while missions of the earlier membership remain', 
   await expect(addAgain).rejects.toThrow('The earlier membership of this user is still ending')
 })
 
+it('a server that reads an ending before another finishes it leaves a new membership alone', async () => {
+  const { agentId, ids } = await createMissions(ben)
+  const { task } = await call(owner, 'POST', '/tasks', { title: 'T', assignTo: ben.userId })
+  const finished = { organizationId: ben.organizationId, kind: 'member', target: ben.userId, tokenId: null } as const
+  const row = { ...finished, actor: owner.userId, createdAt: clock.now() }
+  const late = { ...db, ending: { ...db.ending, findMany: async () => [row] } } as typeof db
+  await finishEndings({ ...server.service.deps, db: late })
+  expect(await db.mission.count({ where: { agentId, status: 'paused' } })).toBe(0)
+  expect(await db.mission.count({ where: { agentId } })).toBe(ids.length)
+  expect(await db.task.count({ where: { id: task.id, assignedTo: ben.userId } })).toBe(1)
+})
+
 it('an ending that fails is reported, and delays no other', async () => {
   const { deps } = server.service
   const endingOf = (target: string) => ({ kind: 'agent' as const, target, actor: owner.userId, tokenId: null })
