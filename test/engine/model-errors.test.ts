@@ -135,6 +135,11 @@ describe('the reason in an error body', () => {
     expect(failureOf(answered(400, `${'A'.repeat(64_000)} prompt is too long`)).kind).toBe('context_too_long')
   })
 
+  it('is read in Chinese, whose sentences of any length have no spaces', () => {
+    const message = `${'您好，为保证服务质量，我们对所有账户进行统一管理，'.repeat(12)}余额不足，请充值。`
+    expect(failureOf(answered(429, message)).kind).toBe('quota')
+  })
+
   it('the reason in a redirect names the status and the target without its query', () => {
     const { detail } = failureOf(answered(308, '', { location: 'https://other.example/v1/?token=abc' }))
     expect(detail).toContain('HTTP 308: Status 308, a redirect to https://other.example/v1/:')

@@ -173,10 +173,10 @@ export function classifyModelError(
 /**
  * Returns a message without its long words, such as a picture of the request that a server repeats, and without an answer
  * of the model that it quotes, whose words say nothing about the failure. The patterns of {@link kindOf} would take time
- * quadratic in the length of a word, during which no other run continues.
+ * quadratic in the length of a word, during which no other run continues. Chinese and Japanese have no spaces.
  */
 function scannable(message: string): string {
-  const text = message.replace(/\S{256,4096}/g, '…').slice(0, MAX_SCANNED)
+  const text = message.replace(/[!-~]{256,4096}/g, '…').slice(0, MAX_SCANNED)
   const unread = UNREAD_ANSWER.exec(text)
   return unread ? text.slice(0, unread.index + unread[0].length) : text
 }

@@ -150,9 +150,10 @@ export function inEnglish(text: string): string {
   const words = LANGUAGES.find(([language]) => language.test(text))?.[1] ?? []
   if (!words.length) return text
   const translated = words.reduce((sentence, [word, english]) => sentence.replace(word, english), text)
+  // First of all, because each later pattern would begin at each of many spaces.
   return translated
-    .replace(/ *([，。：])/g, (_, mark: string) => `${MARKS[mark]} `)
-    .replace(/ +(?=[.,](?:\s|$))/g, '')
     .replace(/ {2,}/g, ' ')
+    .replace(/ ?([，。：]) ?/g, (_, mark: string) => `${MARKS[mark]} `)
+    .replace(/ (?=[.,](?:\s|$))/g, '')
     .trim()
 }
