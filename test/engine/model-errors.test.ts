@@ -652,6 +652,7 @@ it.each<[Record<string, string>, unknown, number | null]>([
   [{}, { error: { message: 'Limite atteinte. Veuillez réessayer dans 1 minute et 30 secondes.' } }, 90_000],
   [{}, { error: { message: 'Limit erreicht. Bitte versuchen Sie es in 30 Sekunden erneut.' } }, 30_000],
   [{}, { error: { message: 'Inténtelo de nuevo en 30 segundos' } }, 30_000],
+  [{}, { error: { message: 'Limite atingido. Tente novamente em 30 segundos' } }, 30_000],
   [{}, { error: { message: '30秒以内に60回を超えました' } }, null],
   [{ 'x-ms-retry-after-ms': '700' }, '', 700],
   [{ 'x-rate-limit-reset': '30' }, '', 30_000],
