@@ -4,7 +4,6 @@ import { MAX_IN } from '../db/fast-path/index.ts'
 import { lockMissionCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { chunk } from '../lib/chunk.ts'
-import { isUnavailable } from '../lib/database-errors.ts'
 import { watchTask } from '../lib/watch-task.ts'
 
 // The missions and tasks of a membership, a key or an agent that ends. Its transaction changes a bounded number of
@@ -16,8 +15,14 @@ const PART = MAX_IN
 
 /** Interval at which servers look for recorded endings (ms). */
 const INTERVAL = 2_000
-/** Maximum number of recorded endings that are read together. */
-const PAGE = 100
+
+/** Oldest first, in one order for endings of the same moment. */
+const OLDEST: Prisma.EndingOrderByWithRelationInput[] = [
+  { createdAt: 'asc' },
+  { organizationId: 'asc' },
+  { kind: 'asc' },
+  { target: 'asc' },
+]
 
 /** A membership, named by its user, a key or an agent that has ended. */
 type Ending = Pick<EndingRow, 'organizationId' | 'kind' | 'target'>
@@ -152,26 +157,34 @@ async function finishEnding({ db, settings, clock }: Parts, row: EndingRow, isOv
 }
 
 /**
- * Changes the missions and tasks that endings have left. Servers may do so side by side. Returns the number of tasks.
- * Throws the first failure after all endings were tried, so that one that fails does not delay the others.
+ * Tries each ending once, so that those that fail do not delay the others. Returns the number of tasks, and the first
+ * failure. Throws if the endings cannot be read.
  */
-export async function finishEndings(
-  parts: Parts,
-  where: Prisma.EndingWhereInput = {},
-  isOver = () => false,
-): Promise<number> {
-  let all = 0
-  const failures: unknown[] = []
-  for (const row of await parts.db.ending.findMany({ where, orderBy: { createdAt: 'asc' }, take: PAGE })) {
+async function tryEach(parts: Parts, where: Prisma.EndingWhereInput, isOver: () => boolean) {
+  let tasks = 0
+  const failures: { ending: Ending; error: unknown }[] = []
+  while (!isOver()) {
+    // Those that failed are the oldest now.
+    const row = await parts.db.ending.findFirst({ where, orderBy: OLDEST, skip: failures.length })
+    if (!row) break
     try {
-      all += await finishEnding(parts, row, isOver)
+      tasks += await finishEnding(parts, row, isOver)
     } catch (error) {
-      if (isUnavailable(error)) throw error
-      failures.push(error)
+      const { organizationId, kind, target } = row
+      failures.push({ ending: { organizationId, kind, target }, error })
     }
   }
-  if (failures.length) throw failures[0]
-  return all
+  return { tasks, failure: failures[0] }
+}
+
+/**
+ * Changes the missions and tasks that endings have left. Servers may do so side by side. Returns the number of tasks.
+ * Throws the first failure after all endings were tried.
+ */
+export async function finishEndings(parts: Parts, where: Prisma.EndingWhereInput = {}): Promise<number> {
+  const { tasks, failure } = await tryEach(parts, where, () => false)
+  if (failure) throw failure.error
+  return tasks
 }
 
 export type Finisher = { stop(): Promise<void> }
@@ -180,11 +193,18 @@ export type Finisher = { stop(): Promise<void> }
 export function createFinisher(deps: Parts & Pick<Deps, 'log'>): Finisher {
   let stopped = false
   let running: Promise<void> | null = null
-  const watch = watchTask((error) =>
-    deps.log.error({ err: error }, 'failed to pause missions or unassign tasks after an end of access, retrying'),
+  let failed: Ending | undefined
+  const look = async () => {
+    failed = undefined
+    const { failure } = await tryEach(deps, {}, () => stopped)
+    failed = failure?.ending
+    if (failure) throw failure.error
+  }
+  const watch = watchTask((err) =>
+    deps.log.error({ err, ...failed }, 'failed to pause missions or unassign tasks after an end of access, retrying'),
   )
   const timer = setInterval(() => {
-    running ??= watch(finishEndings(deps, {}, () => stopped)).finally(() => {
+    running ??= watch(look()).finally(() => {
       running = null
     })
   }, INTERVAL)

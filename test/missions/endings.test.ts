@@ -5,6 +5,7 @@ import { ok } from '../support/api.ts'
 import { stopClock } from '../support/clock.ts'
 import { request } from '../support/rest.ts'
 import { type Member, startServer } from '../support/server.ts'
+import { createTrigger, dropTrigger } from '../support/trigger.ts'
 import { use } from '../support/use.ts'
 
 const { advance, now } = stopClock('2026-06-01T12:00:00Z')
@@ -126,31 +127,36 @@ it('a server that reads an ending before another finishes it leaves a new member
   const { task } = await call(owner, 'POST', '/tasks', { title: 'T', assignTo: ben.userId })
   const finished = { organizationId: ben.organizationId, kind: 'member', target: ben.userId, tokenId: null } as const
   const row = { ...finished, actor: owner.userId, createdAt: clock.now() }
-  const late = { ...db, ending: { ...db.ending, findMany: async () => [row] } } as typeof db
+  const read = [row]
+  const late = { ...db, ending: { ...db.ending, findFirst: async () => read.pop() ?? null } } as typeof db
   await finishEndings({ ...server.service.deps, db: late })
   expect(await db.mission.count({ where: { agentId, status: 'paused' } })).toBe(0)
   expect(await db.mission.count({ where: { agentId } })).toBe(ids.length)
   expect(await db.task.count({ where: { id: task.id, assignedTo: ben.userId } })).toBe(1)
 })
 
-it('an ending that fails is reported, and delays no other', async () => {
-  const { deps } = server.service
-  const endingOf = (target: string) => ({ kind: 'agent' as const, target, actor: owner.userId, tokenId: null })
-  const rows = ['fails', 'follows'].map((target) => ({
-    ...endingOf(target),
-    organizationId: owner.organizationId,
-    createdAt: clock.now(),
-  }))
-  const tried: number[] = []
-  const transaction = (work: Parameters<typeof db.$transaction>[0]) => {
-    tried.push(tried.length)
-    return tried.length === 1 ? Promise.reject(new Error('Broken')) : db.$transaction(work)
+it('any number of endings that fail are reported by name, and delay no other', async () => {
+  const { organizationId, userId: actor } = owner
+  const targets = [...Array.from({ length: 101 }, (_, index) => `fails-${index}`), 'follows']
+  const data = targets.map((target) => ({ organizationId, kind: 'agent' as const, target, actor, createdAt: now() }))
+  const where = { target: { startsWith: 'fails-' } }
+  await using cleanup = new AsyncDisposableStack()
+  const effect = `UPDATE "Ending" SET "actor" = NULL`
+  const trigger = {
+    name: 'broken',
+    event: 'BEFORE DELETE',
+    table: 'Ending',
+    when: `OLD."target" LIKE 'fails-%'`,
+    effect,
   }
-  const failing = {
-    ...db,
-    ending: { ...db.ending, findMany: async () => rows },
-    $transaction: transaction,
-  } as typeof db
-  await expect(finishEndings({ ...deps, db: failing })).rejects.toThrow('Broken')
-  expect(tried).toHaveLength(2)
+  await createTrigger(db, trigger)
+  cleanup.defer(async () => {
+    await dropTrigger(db, 'broken')
+    await db.ending.deleteMany({ where })
+  })
+  await db.ending.createMany({ data })
+  await expect(finishEndings(server.service.deps)).rejects.toThrow(/null/i)
+  expect(await db.ending.count({})).toBe(101)
+  expect(await db.ending.count({ where })).toBe(101)
+  await expect.poll(() => server.logs.join('')).toContain('"kind":"agent","target":"fails-0"')
 })
