@@ -183,14 +183,16 @@ export async function idempotentClaimed<T extends object>(
 export type Keep = <T extends object>(tx: Tx, answer: T) => Promise<T>
 
 /** Options of an effect in progress. */
-type UnderWay = {
+export type UnderWay = {
   /**
    * Whether an earlier request with this key may have had its effect: its process died, or its response could not be
    * stored.
    */
   anew: boolean
-  /** For an effect that ends with a transaction. Throws {@link IdempotencyConflict} if its lease has expired. */
+  /** For an effect that ends with a transaction. Throws {@link IdempotencyConflict} if another request took the key. */
   keep: Keep
+  /** For each earlier transaction of an effect that may take longer than its lease. Throws as `keep` does. */
+  renew: (tx: Tx) => Promise<void>
 }
 
 /**
@@ -204,7 +206,7 @@ export async function idempotentLease<T extends object>(
   effect: (underWay: UnderWay) => Promise<T>,
 ): Promise<T> {
   const { deps, actor, idempotency } = ctx
-  if (!idempotency) return effect({ anew: false, keep: async (_, answer) => answer })
+  if (!idempotency) return effect({ anew: false, keep: async (_, answer) => answer, renew: async () => {} })
   await visible()
   const { db, clock } = deps
   const { record, claim } = await findIdempotencyRecord(actor, deps, idempotency, input)
@@ -212,8 +214,9 @@ export async function idempotentLease<T extends object>(
   const lapsed = record?.leaseUntil && record.leaseUntil <= now
   if (record?.answer) return replay(record, idempotency)
   if (record && !lapsed) throw inProgress()
+  const leaseUntil = () => new Date(clock.now().getTime() + LEASE)
   try {
-    await takeClaim(db, claim, now, { leaseUntil: new Date(now.getTime() + LEASE) })
+    await takeClaim(db, claim, now, { leaseUntil: leaseUntil() })
   } catch (error) {
     throw error instanceof IdempotencyConflict ? inProgress() : error
   }
@@ -225,9 +228,13 @@ export async function idempotentLease<T extends object>(
     return answer
   }
   const own = { id: claim.id, createdAt: now, answer: null }
+  const renew = async (tx: Tx) => {
+    const { count } = await tx.idempotencyRecord.updateMany({ where: own, data: { leaseUntil: leaseUntil() } })
+    if (!count) throw new IdempotencyConflict()
+  }
   let answer: T
   try {
-    answer = await effect({ anew: record !== null, keep })
+    answer = await effect({ anew: record !== null, keep, renew })
   } catch (error) {
     // With a stored response the effect is complete, even if the confirmation was lost.
     await db.idempotencyRecord.deleteMany({ where: own })

@@ -1,6 +1,13 @@
 import { beforeEach, describe, expect, test } from 'vitest'
 import type { Tx } from '../src/db/client.ts'
-import { idempotentLease, inTransaction, type Keep, namesNothing, whenCommitted } from '../src/idempotency.ts'
+import {
+  idempotentLease,
+  inTransaction,
+  type Keep,
+  namesNothing,
+  type UnderWay,
+  whenCommitted,
+} from '../src/idempotency.ts'
 import { appRouter } from '../src/router.ts'
 import { violations } from './engine/invariants.ts'
 import { gates, startLab } from './engine/lab.ts'
@@ -939,6 +946,27 @@ describe('a request in progress outside a transaction', () => {
     await expect(slow).rejects.toThrow(IN_PROGRESS)
     expect(await lab.db.organization.count({ where: { name: 'the first' } })).toBe(0)
     expect(await begin(set('nobody'))).toEqual({ by: 'the second' })
+  })
+
+  test('a long request that renews its lease is not repeated meanwhile', async () => {
+    const { deps } = lab.server.service
+    const held = { key: newKey(), method: 'POST', path: '/', replayed: false }
+    const begin = (effect: (underWay: UnderWay) => Promise<object>) =>
+      idempotentLease({ deps, actor: lab.actor, idempotency: held }, {}, namesNothing, effect)
+    const done = Promise.withResolvers<void>()
+    const resume = Promise.withResolvers<void>()
+    const long = begin(async ({ keep, renew }) => {
+      lab.clock.advance(59_000)
+      await lab.db.$transaction(renew)
+      done.resolve()
+      await resume.promise
+      return lab.db.$transaction((tx) => keep(tx, { by: 'the first' }))
+    })
+    await done.promise
+    lab.clock.advance(59_000)
+    await expect(begin(async () => ({ by: 'the second' }))).rejects.toThrow(IN_PROGRESS)
+    resume.resolve()
+    expect(await long).toEqual({ by: 'the first' })
   })
 
   test('a request that has stored its answer is done, even if its acknowledgement was lost', async () => {

@@ -7,7 +7,7 @@ import { type Db, Prisma, type Tx } from '../db/client.ts'
 import { lockCounts } from '../db/totals.ts'
 import type { Deps } from '../deps.ts'
 import { AppError, conflict, forbidden } from '../errors.ts'
-import type { Keep } from '../idempotency.ts'
+import type { UnderWay } from '../idempotency.ts'
 import { finishEndings } from '../missions/endings.ts'
 import { type FormerMember, type FormerMemberId, KINDS, type OrganizationId } from './schema.ts'
 
@@ -118,9 +118,15 @@ const PART = 250
  * POST /organizations/{id}/former-members/{userId}/take-over: makes the caller the owner of all objects of a former
  * member, to use, change or delete them. Missions are paused first, stay so, and run within the caller's scopes.
  * Credentials stay bound to their addresses. Many objects take several transactions: if one fails, the former member
- * still owns the rest, and another call takes it over. The last one stores the response. Throws 409 for a member.
+ * still owns the rest, and another call takes it over. Each renews the lease of the request, and the last one stores the
+ * response. Throws 409 for a member.
  */
-export async function takeOver(actor: Actor, deps: Deps, input: z.output<typeof FormerMemberId>, keep: Keep) {
+export async function takeOver(
+  actor: Actor,
+  deps: Deps,
+  input: z.output<typeof FormerMemberId>,
+  { keep, renew }: Pick<UnderWay, 'keep' | 'renew'>,
+) {
   const organizationId = ownedOrganization(actor, input.id)
   const { userId: from } = input
   const now = deps.clock.now()
@@ -135,7 +141,9 @@ export async function takeOver(actor: Actor, deps: Deps, input: z.output<typeof 
       const counts: Counts = new Map(part.map(({ kind, count }) => [kind, (before?.get(kind) ?? 0) + count]))
       const isLast = part.every(({ count }) => count < PART)
       const answer = { taken: KINDS.flatMap((kind) => toCount(kind, counts.get(kind))) }
-      return { counts, answer: isLast ? await keep(tx, answer) : null }
+      if (isLast) return { counts, answer: await keep(tx, answer) }
+      await renew(tx)
+      return { counts, answer: null }
     })
     if (answer) return answer
     taken = counts

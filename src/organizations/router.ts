@@ -101,7 +101,7 @@ export const organizations = router({
         ctx,
         input,
         () => former.ownedOrganization(ctx.actor, input.id),
-        ({ keep }) => former.takeOver(ctx.actor, ctx.deps, input, keep),
+        (underWay) => former.takeOver(ctx.actor, ctx.deps, input, underWay),
       ),
     ),
 

@@ -208,6 +208,8 @@ test('any number of things of a former member is taken over, in transactions of 
   })
   const parameters = sent.map((sql) => sql.match(/\?|\$\d+/g)?.length ?? 0)
   expect(Math.max(...parameters)).toBeLessThan(300)
+  const stored = sent.filter((sql) => /^UPDATE .*"IdempotencyRecord"/s.test(sql))
+  expect(stored, 'each transaction renews the lease, or stores the answer').toHaveLength(5)
   expect((await request(lab.server, 'POST', path, options)).body.taken).toEqual([{ kind: 'media', count: 1_002 }])
   expect(await db.media.count({ where: { userId: gone.userId } })).toBe(0)
 })
@@ -247,10 +249,11 @@ test('a take-over that cannot be answered, or whose caller has lost access, take
   const { id: tokenId } = await db.token.findFirstOrThrow({ where: { userId } })
   const caller = { organizationId, organizationSlug: 'acme', userId, role: 'owner', scopes: ['*'], tokenId } as const
   const named = { id: organizationId, userId: gone.userId }
-  const full = takeOver(caller, deps, named, () => Promise.reject(new Error('The disk is full')))
+  const renew = async () => {}
+  const full = takeOver(caller, deps, named, { keep: () => Promise.reject(new Error('The disk is full')), renew })
   await expect(full).rejects.toThrow('The disk is full')
   await db.$transaction((tx) => removeMember(tx, settings, organizationId, userId, clock.now()))
-  const late = takeOver(caller, deps, named, async (_, answer) => answer)
+  const late = takeOver(caller, deps, named, { keep: async (_, answer) => answer, renew })
   await expect(late).rejects.toMatchObject({ status: 403 })
   expect((await db.mission.findUniqueOrThrow({ where: { id } })).userId).toBe(gone.userId)
 })
