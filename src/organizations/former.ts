@@ -170,7 +170,7 @@ async function takePart(tx: Tx, actor: Actor, { settings }: Deps, from: string, 
       SELECT "id" FROM ${column(table)} WHERE "organizationId" = ${organizationId} AND ${column(owner)} = ${from}
       LIMIT ${Prisma.raw(String(PART))}`)
     const ids = found.map(({ id }) => id)
-    if (kind === 'agents') await recordTakeOver(tx, actor, ids, now)
+    if (ids.length && kind === 'agents') await recordTakeOver(tx, actor, ids, now)
     else if (ids.length)
       await tx.$executeRaw(Prisma.sql`
         UPDATE ${column(table)} SET ${Prisma.join([Prisma.sql`${column(owner)} = ${userId}`, ...also(actor, now)])}

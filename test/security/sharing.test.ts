@@ -208,6 +208,10 @@ test('any number of things of a former member is taken over, in transactions of 
   })
   const parameters = sent.map((sql) => sql.match(/\?|\$\d+/g)?.length ?? 0)
   expect(Math.max(...parameters)).toBeLessThan(300)
+  expect(
+    sent.filter((sql) => /^UPDATE "Agent"/.test(sql)),
+    'no kind is changed that they do not own',
+  ).toEqual([])
   const stored = sent.filter((sql) => /^UPDATE .*"IdempotencyRecord"/s.test(sql))
   expect(stored, 'each transaction renews the lease, or stores the answer').toHaveLength(5)
   expect((await request(lab.server, 'POST', path, options)).body.taken).toEqual([{ kind: 'media', count: 1_002 }])
