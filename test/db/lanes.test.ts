@@ -1,5 +1,6 @@
 import type { EventEmitter } from 'node:events'
 import { Socket } from 'node:net'
+import { setImmediate } from 'node:timers/promises'
 import { Client, type PoolClient } from 'pg'
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest'
 import { openDatabase } from '../../src/db/client.ts'
@@ -74,6 +75,29 @@ describe.runIf(hasPostgres)('short queries of PostgreSQL that share a connection
       expect(answers.map(({ rows }) => rows[0]![0])).toEqual(['1', '2', '3', '4', '5', '6', '7', '8'])
       expect(answers.map(({ fields }) => fields[0]!.name)).toEqual(Array(8).fill('int4'))
       expect(seen).toEqual({ readyForQuery: 1, rowDescription: 0 })
+    } finally {
+      stopped.mockRestore()
+      await pool.end()
+    }
+  })
+
+  it('are asked once if they are equal, and again after they were sent', async () => {
+    const stopped = vi.spyOn(performance, 'now').mockReturnValue(0)
+    const pool = openPool(url, { max: 2, pipeline: true })
+    try {
+      const { ask } = createLanes(pool)
+      const query = async (value: string | null) => {
+        const sql = 'SELECT gen_random_uuid(), $1::text'
+        const { rows } = await ask({ sql, values: [value], name: 'q', returns: true })
+        return rows[0]!.join()
+      }
+      for (let left = 10; left; left--) await query('a')
+      const [a, same, b, nothing, word] = await Promise.all(['a', 'a', 'b', null, 'null'].map(query))
+      expect(same).toBe(a)
+      expect(new Set([a, b, nothing, word]).size).toBe(4)
+      const first = query('a')
+      await setImmediate()
+      expect(await query('a')).not.toBe(await first)
     } finally {
       stopped.mockRestore()
       await pool.end()

@@ -13,7 +13,7 @@ const MAX_IN_FLIGHT = 8
 const MAX_MEAN = 10
 const WEIGHT = 0.1
 
-type Asked = PromiseWithResolvers<Answer> & { statement: Prepared }
+type Asked = PromiseWithResolvers<Answer> & { statement: Prepared; key: string }
 
 type Lane = {
   client: PoolClient
@@ -39,6 +39,8 @@ export function createLanes({ take, give }: Connections) {
   let opening: Promise<Lane> | null = null
   /** Mean time of each prepared query (ms). */
   const means = new Map<string, number>()
+  /** Answers to the shared queries that are not sent yet, by name and parameters. */
+  const unsent = new Map<string, Promise<Answer>>()
 
   async function open(): Promise<Lane> {
     const lane = { client: await take(), waiting: [], inFlight: 0, answeredAt: 0, failure: undefined }
@@ -92,9 +94,22 @@ export function createLanes({ take, give }: Connections) {
     }
   }
 
-  async function askTogether(statement: Prepared): Promise<Answer> {
-    const lane = await join()
-    const asked = { ...Promise.withResolvers<Answer>(), statement }
+  /** Asks equal queries once until they are sent, so an answer is never older than its question. */
+  function askTogether(statement: Prepared): Promise<Answer> {
+    const key = JSON.stringify([statement.name, statement.values])
+    const equal = unsent.get(key)
+    if (equal) return equal
+    const answer = place(statement, key)
+    unsent.set(key, answer)
+    return answer
+  }
+
+  async function place(statement: Prepared, key: string): Promise<Answer> {
+    const lane = await join().catch((error) => {
+      unsent.delete(key)
+      throw error
+    })
+    const asked = { ...Promise.withResolvers<Answer>(), statement, key }
     if (lane.waiting.push(asked) === 1) process.nextTick(send, lane)
     return asked.promise
   }
@@ -105,6 +120,7 @@ export function createLanes({ take, give }: Connections) {
    */
   async function send(lane: Lane): Promise<void> {
     const asked = lane.waiting.splice(0)
+    for (const { key } of asked) unsent.delete(key)
     const statements = asked.map(({ statement }) => statement)
     const begun = performance.now()
     const { answers, error } = await sendBatch(lane.client, statements)
