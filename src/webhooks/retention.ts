@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises'
 import { Prisma } from '../db/client.ts'
 import { organizationsWithEventsBefore, removeEventsBefore } from '../db/events.ts'
 import type { Deps } from '../deps.ts'
@@ -12,7 +13,7 @@ const BATCHES = 40
 
 /**
  * Removes deliveries and events of more than 30 days, except the newest event of each organization. Removes push
- * notifications an hour after their run has ended, if all of them are delivered or given up.
+ * notifications an hour after their run has ended, if all of them are delivered or given up, and deleted webhooks.
  */
 export async function removeOld({ db, clock }: Pick<Deps, 'db' | 'clock'>): Promise<void> {
   const old = new Date(clock.now().getTime() - LIFETIME)
@@ -22,6 +23,7 @@ export async function removeOld({ db, clock }: Pick<Deps, 'db' | 'clock'>): Prom
         SELECT d."id" FROM "Webhook" w JOIN "WebhookDelivery" d ON d."webhookId" = w."id"
         WHERE d."createdAt" < ${old} LIMIT ${limit})`),
   )
+  await removeDeleted(db)
   const ended = new Date(clock.now().getTime() - PUSH_LIFETIME)
   await inBatches((limit) =>
     db.$executeRaw(Prisma.sql`
@@ -36,7 +38,20 @@ export async function removeOld({ db, clock }: Pick<Deps, 'db' | 'clock'>): Prom
   }
 }
 
-/** Repeats a deletion in batches until one is not full. */
+/** Removes the deliveries of deleted webhooks, and then these. */
+async function removeDeleted(db: Deps['db']): Promise<void> {
+  await inBatches((limit) =>
+    db.$executeRaw(Prisma.sql`
+      DELETE FROM "WebhookDelivery" WHERE "id" IN (
+        SELECT d."id" FROM "Webhook" w JOIN "WebhookDelivery" d ON d."webhookId" = w."id"
+        WHERE w."deletedAt" IS NOT NULL LIMIT ${limit})`),
+  )
+  await db.$executeRaw(Prisma.sql`
+    DELETE FROM "Webhook" WHERE "deletedAt" IS NOT NULL AND NOT EXISTS (
+      SELECT 1 FROM "WebhookDelivery" d WHERE d."webhookId" = "Webhook"."id")`)
+}
+
+/** Repeats a deletion in batches until one is not full. Yields between two, because SQLite blocks the event loop. */
 async function inBatches(remove: (limit: number) => Promise<number>): Promise<void> {
-  for (let left = BATCHES; left; left--) if ((await remove(BATCH)) < BATCH) return
+  for (let left = BATCHES; left && (await remove(BATCH)) === BATCH; left--) await setImmediate()
 }

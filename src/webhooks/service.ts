@@ -23,7 +23,7 @@ const OVERLAP = 24 * 60 * 60 * 1000
 export function reachable(actor: Actor): Prisma.WebhookWhereInput {
   permit(actor, isAdmin(actor))
   // Push notifications of a run belong to its caller (push.ts).
-  return { organizationId: actor.organizationId, executionId: null }
+  return { organizationId: actor.organizationId, executionId: null, deletedAt: null }
 }
 
 /** Returns the patterns of a webhook. */
@@ -186,12 +186,14 @@ export async function update(actor: Actor, deps: Deps, input: z.output<typeof Up
   return { webhook: toWebhook(written) }
 }
 
-/** DELETE /webhooks/{id}, with its deliveries. */
+/** DELETE /webhooks/{id}. Servers remove its rows later, because many deliveries would delay all others (retention.ts). */
 export async function remove(actor: Actor, { db, clock }: Deps, id: string) {
+  const now = clock.now()
   await db.$transaction(async (tx) => {
-    const { count } = await tx.webhook.deleteMany({ where: { id, ...reachable(actor) } })
+    const data = { enabled: false, deletedAt: now }
+    const { count } = await tx.webhook.updateMany({ where: { id, ...reachable(actor) }, data })
     if (!count) throw notFound('Webhook')
-    await audit(tx, actor, 'webhook.delete', id, clock.now())
+    await audit(tx, actor, 'webhook.delete', id, now)
   })
   return { message: 'Webhook deleted successfully' }
 }

@@ -2,7 +2,7 @@ import { Client } from 'pg'
 import { Webhook } from 'standardwebhooks'
 import { afterEach, describe, expect, it } from 'vitest'
 import type { Actor } from '../../src/auth/actor.ts'
-import type { Db, Tx } from '../../src/db/client.ts'
+import type { Db, Prisma, Tx } from '../../src/db/client.ts'
 import { announce } from '../../src/db/events.ts'
 import { overrideMembers } from '../../src/db/override-members.ts'
 import type { Deps } from '../../src/deps.ts'
@@ -12,6 +12,7 @@ import { createDeliverer } from '../../src/webhooks/deliverer.ts'
 import { test } from '../../src/webhooks/deliveries.ts'
 import { disable } from '../../src/webhooks/fan-out.ts'
 import { bodyOf as messageOf } from '../../src/webhooks/formats.ts'
+import { removeOld } from '../../src/webhooks/retention.ts'
 import { createSender } from '../../src/webhooks/send.ts'
 import { create as createWebhook, rotate, update } from '../../src/webhooks/service.ts'
 import { callerAt } from '../support/api.ts'
@@ -277,6 +278,32 @@ describe('A webhook', () => {
     expect((await call('DELETE', `/webhooks/${one.id}`)).status).toBe(200)
     expect((await call('GET', `/webhooks/${other.id}`)).body).toEqual(before)
     expect((await call('DELETE', `/webhooks/${one.id}`)).status).toBe(404)
+  })
+
+  it('is gone at once when it is deleted, and its deliveries follow in parts of 500', async () => {
+    const { deps } = server.service
+    const { id, path } = await hook()
+    await task()
+    await expect.poll(() => receiver.at(path).length).toBe(1)
+    const row = (await deps.db.webhookDelivery.findFirstOrThrow({ where: { webhookId: id } })) as object
+    const copies = Array.from({ length: 1_001 }, (_, index) => ({ ...row, id: `copy-${index}`, status: 'pending' }))
+    await deps.db.$transaction((tx) => tx.webhookDelivery.createMany({ data: copies as never }))
+    const deletion = await server.statementsOf(() => call('DELETE', `/webhooks/${id}`))
+    expect(deletion.filter((sql) => /^DELETE/.test(sql))).toEqual([])
+    expect((await call('GET', `/webhooks/${id}`)).status).toBe(404)
+    expect((await call('GET', `/webhooks/${id}/deliveries`)).status).toBe(404)
+    expect((await call('GET', '/webhooks')).body.webhooks.map((each: { id: string }) => each.id)).not.toContain(id)
+    const parts: number[] = []
+    const $executeRaw = async (sql: Prisma.Sql) => {
+      const count = await deps.db.$executeRaw(sql)
+      parts.push(count)
+      return count
+    }
+    await removeOld({ db: overrideMembers(deps.db, { $executeRaw }) as Db, clock })
+    expect(await deps.db.webhook.count({ where: { id } })).toBe(0)
+    expect(await deps.db.webhookDelivery.count({ where: { webhookId: id } })).toBe(0)
+    expect(Math.max(...parts)).toBe(500)
+    expect(receiver.at(path)).toHaveLength(1)
   })
 
   it('gets no private address by a change either', async () => {
