@@ -26,10 +26,17 @@ export const audit = (tx: Tx, cause: AuditSource, action: string, target: string
   tx.auditEvent.createMany({ data: toEvent(cause, action, target, at, changes) })
 
 /** Writes an audit event for each of any number of targets, see {@link audit}. */
-export const auditEach = (tx: Tx, cause: AuditSource, action: string, targets: readonly string[], at: Date) =>
+export const auditEach = (
+  tx: Tx,
+  cause: AuditSource,
+  action: string,
+  targets: readonly string[],
+  at: Date,
+  changesOf?: (target: string) => object,
+) =>
   createEach(
     (data) => tx.auditEvent.createMany({ data }),
-    targets.map((target) => toEvent(cause, action, target, at)),
+    targets.map((target) => toEvent(cause, action, target, at, changesOf?.(target))),
   )
 
 const toEvent = (cause: AuditSource, action: string, target: string, at: Date, changes?: object) => ({

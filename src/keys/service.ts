@@ -170,10 +170,13 @@ async function closeDoors(tx: Tx, actor: Actor, tokenIds: string[], now: Date): 
     const { count } = await tx.invitation.deleteMany({ where: { id } })
     if (count) await audit(tx, actor, 'invitation.delete', id, now)
   }
-  for (const { id, executionId } of webhooks.filter(({ id }) => made.has(id))) {
+  const closed = webhooks.filter(({ id }) => made.has(id))
+  // A key may have set push notifications for any number of runs.
+  const runs = new Map(closed.flatMap(({ id, executionId }) => (executionId === null ? [] : [[id, executionId]])))
+  for (const ids of chunk([...runs.keys()], MAX_IN)) await tx.webhook.deleteMany({ where: { id: { in: ids } } })
+  await auditEach(tx, actor, 'webhook.delete', [...runs.keys()], now, (id) => ({ executionId: runs.get(id) }))
+  for (const { id } of closed.filter(({ executionId }) => executionId === null))
     await disable(asDb(tx), { id, organizationId }, 'The key it was made or changed with was revoked', now)
-    if (executionId !== null) await audit(tx, actor, 'webhook.delete', id, now, { executionId })
-  }
 }
 
 /**

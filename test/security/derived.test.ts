@@ -186,7 +186,7 @@ describe('a key', () => {
       expect(webhook).toMatchObject(id === own ? { enabled: true } : { enabled: false, disabledReason })
   })
 
-  it('a key that is revoked with cascade ends the push notifications set with it for any run', async () => {
+  it('a key that is revoked with cascade ends all push notifications set with it, for any run', async () => {
     const who = await server.member()
     const key = await createKey(who)
     const { runId, agentId, finish } = await derive(who)
@@ -209,9 +209,20 @@ describe('a key', () => {
     const set = await auditEvent.findMany({ where: { actor: who.userId, action: { startsWith: 'webhook.' } } })
     expect(set.map(({ action }) => action).sort()).toEqual([...Array(3).fill('webhook.create'), 'webhook.update'])
     expect(JSON.stringify(set)).not.toContain('/secret')
-    await revoke(who, key.id, '?cascade=true')
+    const { id: pushId } = await webhook.findFirstOrThrow({ where, orderBy: { createdAt: 'desc' } })
+    const [row, event] = await Promise.all([
+      webhook.findUniqueOrThrow({ where: { id: pushId } }),
+      auditEvent.findFirstOrThrow({ where: { target: pushId, tokenId: key.id } }),
+    ])
+    const many = Array.from({ length: 1_100 }, (_, index) => `push-${index}`)
+    await webhook.createMany({ data: many.map((id) => ({ ...row, id, events: row.events as string[] })) })
+    await auditEvent.createMany({ data: many.map((target) => ({ ...event, id: `of-${target}`, target })) })
+    const statements = await server.statementsOf(() => revoke(who, key.id, '?cascade=true'))
+    expect(statements.filter((sql) => !sql.startsWith('INSERT')).length).toBeLessThan(100)
     expect(await webhook.count({ where })).toBe(1)
-    expect(await auditEvent.count({ where: { actor: who.userId, action: 'webhook.delete' } })).toBe(2)
+    const deleted = await auditEvent.findMany({ where: { actor: who.userId, action: 'webhook.delete' } })
+    expect(deleted).toHaveLength(1_102)
+    expect(new Set(deleted.map(({ changes }) => changes))).toEqual(new Set([JSON.stringify({ executionId: runId })]))
     finish()
   })
 
