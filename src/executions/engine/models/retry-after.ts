@@ -99,11 +99,17 @@ const BEFORE_TIME = /\b(?:again|resets?|retry|after|until)(?: \w+)?(?: at)? (\d{
 /** Maximum length of a delay in words (characters). */
 const MAX_WORDS = 60
 
-/** Units of a delay, by their first letters. */
-const UNITS: Readonly<Record<string, number>> = {
-  ...{ ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 },
-  ...{ 秒: 1000, 초: 1000, 分: 60_000, 분: 60_000, 小: 3_600_000, 時: 3_600_000, 시: 3_600_000 },
-}
+/** Units of a delay, by the beginnings of their names. */
+const UNITS: readonly (readonly [RegExp, number])[] = [
+  [/^(?:ms|milli)/i, 1],
+  [/^(?:mon|mois|m[eê]s)/i, 2_592_000_000],
+  [/^(?:m$|min|分|분)/i, 60_000],
+  [/^(?:h$|hr|hour|heure|hora|std|stunde|小时|時間|시간)/i, 3_600_000],
+  [/^(?:d$|day|d[ií]a|tag|jour)/i, 86_400_000],
+  [/^(?:week|woche|sem)/i, 604_800_000],
+]
+/** Unit of a number without one, and before any other word. */
+const SECOND = 1_000
 
 /** Returns the delay in a sentence such as "Please try again in 2m3s" or "in 1 hour and 5 minutes" (ms). */
 function inSentence(message: string, now: number): number | null {
@@ -113,12 +119,11 @@ function inSentence(message: string, now: number): number | null {
     .slice(found.index + found[0].length)
     .replace(/^an? /i, '1 ')
     .slice(0, MAX_WORDS)
-  const part =
-    /(\d{1,9}(?:\.\d{1,12})?)\s?(ms|(?:sec|min|h(?:our|r)?|day|[smd])[a-z]*|(?:[秒초分분]|小时|時間|시간)[钟鐘]?)?(?![a-z])(?:,? (?:and|et|und|y|e) |,? )?/iy
+  const part = /(\d{1,9}(?:\.\d{1,12})?)\s?(\p{L}*),? ?(?:(?:and|et|und|y|e) )?/iuy
   let delay = 0
   for (let next = part.exec(words); next; next = part.exec(words)) {
-    const unit = next[2]?.toLowerCase() ?? 's'
-    delay += Number(next[1]) * (UNITS[unit === 'ms' ? unit : unit.charAt(0)] ?? 0)
+    const [, count, name = ''] = next
+    delay += Number(count) * (UNITS.find(([unit]) => unit.test(name))?.[1] ?? SECOND)
   }
   return delay
 }
