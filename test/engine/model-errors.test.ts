@@ -154,6 +154,8 @@ describe('the reason in an error body', () => {
       kind: 'overloaded',
     })
     expect(failureOf(new ReportedError(reason))).toMatchObject({ status: null, detail: reason })
+    const mistral = { object: 'error', message: reason, type: 'x', code: '1000', raw_status_code: 503 }
+    expect(failureOf(new ReportedError(mistral))).toMatchObject({ status: 503, kind: 'overloaded' })
     const alibaba = '<400> InternalError.Algo.InvalidParameter: The tool_choice parameter is not supported'
     expect(failureOf(new ReportedError(alibaba))).toMatchObject({ status: 400, retryable: false })
   })
@@ -559,6 +561,10 @@ describe('the kind of a failure', () => {
     ['overloaded', new ReportedError({ error: { code: '1305', message: '该模型当前访问量过大，请您稍后再试' } }), true],
     ['rate_limit', new ReportedError({ error: { message: 'Concurrency limit exceeded' } }), true],
     ['overloaded', new ReportedError({ __type: 'InternalServerException', message: 'An error occurred' }), true],
+    ['overloaded', new ReportedError({ error: { code: '1234', message: '网络错误，错误id：1，请联系客服。' } }), true],
+    ['overloaded', new ReportedError({ error: { code: '1234', message: 'Network error, error id: 1' } }), true],
+    ['rate_limit', new ReportedError({ error: { code: '1302', message: 'High concurrency usage of this API' } }), true],
+    ['overloaded', new ReportedError({ message: 'The cluster is currently under high load' }), true],
     ['overloaded', new ReportedError({ message: 'peer closed connection without a complete body' }), true],
     ['unknown_model', new ModelError('Unknown model', 'unknown_model'), false],
     ['connection', new APICallError({ message: 'Cannot connect to API: x', url: '', requestBodyValues: {} }), true],

@@ -99,8 +99,14 @@ it.each<[string, object, string]>([
   [
     'base_resp',
     { base_resp: { status_code: 1008, status_msg: 'insufficient balance' } },
-    'quota -: insufficient balance',
+    'quota 402: HTTP 402: insufficient balance',
   ],
+  [
+    'base_resp, whose two words say little',
+    { base_resp: { status_code: 1039, status_msg: 'token limit' } },
+    'rate_limit 429: HTTP 429: token limit',
+  ],
+  ['another code of base_resp', { base_resp: { status_code: 1026, status_msg: 'x' } }, 'unknown -: x'],
 ])('each provider quotes an error of a gateway with %s', async (_, error, expected) => {
   for (const kind of ['anthropic', 'openai', 'google'] as const) {
     expect(await read(kind, JSON.stringify(error))).toBe(expected)

@@ -245,7 +245,7 @@ function readOwn(fields: Fields): ErrorBody {
   const code = ['code', 'error_code', 'status', 'type', 'error_type', '__type', 'name']
     .map((key) => codeOf(fields[key]))
     .find(Boolean)
-  const status = ['status', 'code', 'status_code', 'statusCode', 'http_code', 'error_code']
+  const status = ['status', 'code', 'status_code', 'statusCode', 'http_code', 'raw_status_code', 'error_code']
     .map((key) => statusOf(fields[key]))
     .find(Boolean)
   return {

@@ -137,7 +137,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   ],
   [
     'rate_limit',
-    /rate[_ -]?limit|usage limit|too many (?:requests|connections)|resource_exhausted|throttl|tokens per min|requests per|concurren\w+ (?:\w+ )?limit/i,
+    /rate[_ -]?limit|usage limit|too many (?:requests|connections)|resource_exhausted|throttl|tokens per min|requests per|concurren\w+ (?:\w+ )?limit|high concurrency/i,
   ],
   [
     'overloaded',
@@ -148,7 +148,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       // Proxies such as Envoy, before the server.
       /upstream (?:connect|error)|peer closed connection|connection (?:error|refused|reset|closed|terminat)|no healthy upstream/,
       // DeepSeek, Moonshot, Zhipu.
-      /insufficient_system_resource|engine_overloaded|network_error/,
+      /insufficient_system_resource|engine_overloaded|network[_ ]error|(?:heavy|high) (?:load|traffic)/,
       // Hugging Face, One API.
       /is loading|no available channel|do_request_failed/,
     ),

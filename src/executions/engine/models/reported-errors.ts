@@ -39,9 +39,16 @@ export function reportedError(chunk: Fields, choice: Fields, event: string | und
   return isError || hasErrorKey(chunk, event) ? new ReportedError(chunk) : undefined
 }
 
+/** Statuses for MiniMax's own codes, which it sends with 200, many beside a message of two words. */
+const OF_MINIMAX: Readonly<Record<number, number>> = {
+  ...{ 1000: 500, 1001: 504, 1002: 429, 1004: 401, 1008: 402, 1013: 500, 1024: 500, 1033: 500, 1039: 429, 1041: 429 },
+  ...{ 2045: 429, 2049: 401, 2056: 429, 2064: 529 },
+}
+
 function errorOfMiniMax({ base_resp }: Fields): ReportedError | undefined {
   const { status_code: code, status_msg: message } = asObject(base_resp)
-  return typeof code === 'number' && code !== 0 ? new ReportedError({ code, message }) : undefined
+  if (typeof code !== 'number' || code === 0) return undefined
+  return new ReportedError({ code, message, status: OF_MINIMAX[code] })
 }
 
 /** Fields of the answers of Anthropic's, OpenAI's and Google's APIs. */

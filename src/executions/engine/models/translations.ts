@@ -9,7 +9,7 @@ const CHINESE: Words = [
   [/余额不足|欠费|(?:额度|余量)(?:不足|已用尽)|预扣费额度失败|套餐已到期/g, ' insufficient balance '],
   [/无效的令牌|(?:令牌|密钥|key)(?:无效|错误|不正确|非法)|(?:身份验证|鉴权|认证)失败/gi, ' invalid api key '],
   [/无权(?:访问|使用)(?:该?模型)?/g, ' no access to model '],
-  [/稍后(?:再试|重试)|访问量过大|繁忙|服务器?(?:内部错误|暂时不可用)/g, ' try again later '],
+  [/稍后(?:再试|重试)|访问量过大|繁忙|网络错误|服务器?(?:内部错误|暂时不可用)/g, ' try again later '],
   [/并发|频繁|请求(?:过多|频率)|速率限制/g, ' too many requests '],
   [/敏感|违规|不适当|不安全|审核(?:不|未)通过/g, ' inappropriate content '],
   [/超时/g, ' timed out '],
