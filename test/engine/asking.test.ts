@@ -283,17 +283,28 @@ describe('a refusal that names a parameter', () => {
     lab.model.fallback = { tokens: 'A reply.' }
   })
 
-  test('is not repeated: an answer of the model that the provider reports as a bad request', async () => {
-    for (const message of [
-      'Failed to call a function.',
+  test.each([
+    ['Failed to call a function.', 'tool_use_failed'],
+    [
       "Tool call validation failed: parameters for tool two did not match schema: errors: [missing properties: 'q'].",
-    ]) {
-      lab.model.script({ error: { status: 400, message, code: 'tool_use_failed' } })
-      const { execution, requests } = await run()
-      const error = `HTTP 400: ${message} Send the message again, or choose another model`
-      expect(execution).toMatchObject({ status: 'failed', error, warnings: [] })
-      expect(requests).toHaveLength(1)
-    }
+      '',
+    ],
+    ['Tool choice is none, but model called a tool.', 'tool_use_failed'],
+    ['Failed to generate tool_calls. Please adjust your prompt.', 'tool_generation_failed'],
+  ])('is none: "%s", after which the model is told that its answer could not be read', async (message, code) => {
+    const body = JSON.stringify({ error: { message, code, param: 'tools', failed_generation: '<function=two>' } })
+    const refused = { error: { status: 400, body } }
+    lab.model.script(refused, { tokens: 'Fine.' })
+    const { execution, requests } = await run()
+    expect(execution).toMatchObject({ status: 'completed', result: 'Fine.', warnings: [] })
+    expect(requests).toHaveLength(2)
+    const [first, second] = requests.map(({ messages }) => messages.at(-1)!.content)
+    expect(second).toBe(
+      `${first}\n\nYour answer could not be read. If you call a tool, use its name and inputs as they are offered.`,
+    )
+    lab.model.script(refused, refused)
+    const error = `HTTP 400: ${message} The answer was: <function=two>. Send the message again, or choose another model`
+    expect((await run()).execution).toMatchObject({ status: 'failed', error, warnings: [] })
   })
 
   test('is none: an answer that the provider could not read or broke off, asked for once more', async () => {

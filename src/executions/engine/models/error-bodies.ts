@@ -18,6 +18,8 @@ export type ErrorBody = {
   upstream?: string
   /** Headers that a gateway states in the body. */
   upstreamHeaders?: Fields
+  /** The answer of the model that the server could not use (Groq, Cerebras). */
+  failedAnswer?: string
 }
 
 /** Maximum nesting depth that is searched. */
@@ -241,6 +243,7 @@ const isTime = (value: unknown): value is string | number =>
 /** Reads the facts that an object states itself, rather than an object inside it. */
 function readOwn(fields: Fields): ErrorBody {
   const { param } = fields
+  const failedAnswer = asText(fields.failed_generation)
   const field = (isSentence(param) ? '' : asText(param)) || placeOf(fields)
   const code = ['code', 'error_code', 'status', 'type', 'error_type', '__type', 'name']
     .map((key) => codeOf(fields[key]))
@@ -252,6 +255,7 @@ function readOwn(fields: Fields): ErrorBody {
     ...(field && { field: field.slice(0, 200) }),
     ...(code && { code }),
     ...(status && { status }),
+    ...(failedAnswer && { failedAnswer }),
     ...delayIn(fields),
   }
 }

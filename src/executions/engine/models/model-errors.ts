@@ -43,6 +43,8 @@ export const isModelError = (error: unknown): boolean =>
 const MAX_LENGTH = 500
 /** Maximum scanned length of a message (characters). Configured keys are removed first, so that none is split. */
 const MAX_SCANNED = 20_000
+/** Maximum length of an answer of the model in a message (characters). */
+const MAX_ANSWER = 200
 /** Minimum length of a key to redact (characters). Shorter "keys" (none, EMPTY, ollama) are ordinary words. */
 const MIN_SECRET_LENGTH = 8
 
@@ -166,9 +168,13 @@ export function classifyModelError(
     retryable: isRetryable(kind, status),
     retryAfter,
     contextWindow: kind === 'context_too_long' ? contextWindowIn(message) : null,
-    detail: redact(cause.message, secrets),
+    detail: redact(kind === 'broken_off' ? withAnswer(cause) : cause.message, secrets),
   }
 }
+
+/** Adds the answer that a server could not use to its message, which refers to it. */
+const withAnswer = ({ message, failedAnswer }: Cause): string =>
+  failedAnswer ? `${message} The answer was: ${cut(failedAnswer, MAX_ANSWER)}` : message
 
 /**
  * Returns a message without its long words, such as a picture of the request that a server repeats, and without an answer

@@ -103,8 +103,9 @@ const MODEL_DENIED = anyOf(
 export const UNREAD_ANSWER = anyOf(
   /failed to parse (?:input at pos(?:ition)? \d+|tool call)\b|error parsing tool call:/,
   /model produced output that does not match|while expecting start token|tokens remaining in message header/,
-  // SambaNova, Groq.
+  // SambaNova, Groq and its codes, Cerebras.
   /model did not output valid tool call|tool call validation failed|failed to call a function\./,
+  /tool_use_failed|output_parse_failed|failed to generate tool[_ ]calls?\b/,
   /model generated output that could not be parsed/,
 )
 

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { LanguageModelV4Message, LanguageModelV4Prompt } from '@ai-sdk/provider'
 import { createFenceFilter } from '../models/code-fence.ts'
 import { separateReasoning } from '../models/inline-reasoning.ts'
-import { ModelError } from '../models/model-errors.ts'
+import { classifyModelError, ModelError } from '../models/model-errors.ts'
 import { answerInReasoning } from '../models/output-format.ts'
 import type { CallOptions } from '../models/text-model.ts'
 import { AbortReason, TimeoutError } from './abort.ts'
@@ -14,11 +14,11 @@ import { writesCall, writtenCall } from './offers.ts'
 import type { Emit, RunInput, RunUsage } from './run.ts'
 import type { Reply } from './steps.ts'
 
+const remark = (text: string): LanguageModelV4Message => ({ role: 'user', content: [{ type: 'text', text }] })
 /** Asks a model to continue that took the results of its calls for the end of its turn. */
-const CONTINUE: LanguageModelV4Message = {
-  role: 'user',
-  content: [{ type: 'text', text: 'Your answer was empty. Continue, or say briefly what the result is.' }],
-}
+const CONTINUE = remark('Your answer was empty. Continue, or say briefly what the result is.')
+/** Tells a model about an answer that its provider refuses as it refuses a request, and would refuse again. */
+const UNREAD = remark('Your answer could not be read. If you call a tool, use its name and inputs as they are offered.')
 
 /** Maximum length of a reply, with its reasoning and tool inputs (characters). */
 const MAX_LENGTH = 16 * 1024 * 1024
@@ -53,6 +53,7 @@ export async function ask(
       const mayRepeat = !isFinal && !signal.aborted && isUnseen(draft)
       if (mayRepeat && (await prepareRetry(input, draft, error, usage, emit))) {
         if (isEmpty && prompt.at(-1)?.role === 'tool') request = [...prompt, CONTINUE]
+        else if (isRefusedAnswer(error)) request = [...prompt, UNREAD]
         continue
       }
       count(usage, draft)
@@ -60,6 +61,12 @@ export async function ask(
       throw signal.reason
     }
   }
+}
+
+/** Returns whether a provider reports an answer of its model with the status of a bad request (Groq, Cerebras). */
+function isRefusedAnswer(error: unknown): boolean {
+  const { kind, status } = classifyModelError(error)
+  return kind === 'broken_off' && status !== null && status < 500
 }
 
 /** Returns a complete draft as a reply, and counts its tokens. Throws {@link ModelError} if it has no answer. */

@@ -290,11 +290,10 @@ const prefixed = (fields: Fields): Fields =>
   Object.fromEntries(Object.entries(fields).map(([name, value]) => [`extra:${name}`, value]))
 
 /**
- * Returns whether a reply broke off before any output, such as one that the provider (Gemini) could not read itself. It
- * mostly succeeds at once. Others refuse theirs with 400 (Groq's `tool_use_failed`), which is never repeated.
+ * Returns whether a reply broke off before any output, such as one that the provider (Gemini, Groq) could not read itself.
+ * It mostly succeeds at once.
  */
-const isBrokenOff = ({ kind, status }: ModelFailure): boolean =>
-  kind === 'broken_off' && !(status !== null && status >= 400 && status < 500)
+const isBrokenOff = ({ kind }: ModelFailure): boolean => kind === 'broken_off'
 
 /** Failures that another key may repair. */
 const REPLACEABLE: ReadonlySet<string> = new Set(['auth', 'quota'])
