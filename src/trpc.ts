@@ -55,7 +55,7 @@ export type Context = {
   readonly streamTo: (actor: Actor) => AbortSignal
   /** Reads for the response of the request; null unless it ends with the result of the read. See http/large-reads.ts. */
   readonly readInTurn?: (<Result>(actor: Actor, read: () => Promise<Result>) => Promise<Result>) | null | undefined
-  /** Key of a REST POST; of other requests if the procedure has its own transaction. */
+  /** Key of a POST; of other requests if the procedure has its own transaction. */
   readonly idempotency: IdempotencyKey | null
   /** Check of an If-Match, for a procedure with its own transaction. Throws 412. */
   readonly precondition: Precondition | null

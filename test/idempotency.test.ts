@@ -1,5 +1,6 @@
 import { beforeEach, describe, expect, test } from 'vitest'
 import type { Tx } from '../src/db/client.ts'
+import { findRoute } from '../src/http/routes.ts'
 import {
   idempotentLease,
   inTransaction,
@@ -293,7 +294,22 @@ test('every POST route of REST is tried here', () => {
   expect(Object.keys(CASES).sort()).toEqual([...posts, 'media.create'].sort())
 })
 
-describe.each(Object.entries(CASES))('POST %s', (_, prepare) => {
+describe.each(Object.entries(CASES))('POST %s', (name, prepare) => {
+  test.runIf(posts.includes(name))('happens once per key over tRPC, and REST repeats the answer', async () => {
+    const { path, body = {} } = await prepare()
+    const { parameters } = findRoute('POST', path)!
+    const key = newKey()
+    const first = await post(`/trpc/${name}`, key, { body: { ...body, ...parameters } })
+    expect([first.status, isReplay(first)]).toEqual([200, false])
+    const done = await effects()
+    const second = await post(`/trpc/${name}`, key, { body: { ...body, ...parameters } })
+    expect([second.status, isReplay(second)]).toEqual([200, true])
+    const overRest = await send(path, key, body)
+    expect([overRest.status, isReplay(overRest)]).toEqual([200, true])
+    expect(plain(overRest.body)).toEqual(second.body.result.data)
+    expect(await effects()).toBe(done)
+  })
+
   test('happens once per key, and the repetition gets the first answer', async () => {
     const { path, body, other } = await prepare()
     const key = newKey()

@@ -85,7 +85,7 @@ export const Execute = z
       .string()
       .regex(IDEMPOTENCY_KEY, INVALID_IDEMPOTENCY_KEY)
       .nullish()
-      .describe('Key of a repeatable request. Over REST the header Idempotency-Key has precedence'),
+      .describe('Key of a repeatable request. Over REST and tRPC the header Idempotency-Key has precedence'),
   })
   .meta({ examples: [{ message: 'Hello' }] })
 

@@ -11,7 +11,7 @@ import { toJson } from '../lib/preserialize.ts'
 import type { Context } from '../trpc.ts'
 import { sendText, writeJson } from './body.ts'
 import { hasLongText } from './pieces.ts'
-import type { Route } from './routes.ts'
+import { findRoute, isChange, type Route } from './routes.ts'
 
 // Conditional requests (RFC 9110 section 13, contract-2.md section 1.17), and Idempotency-Key on PATCH and DELETE.
 
@@ -64,7 +64,7 @@ export function sendTagged(
 }
 
 /** A PATCH or DELETE with an Idempotency-Key or an If-Match. */
-export type Change = {
+type Change = {
   route: Route
   /** The GET of the same path, if there is one. */
   twin: Route | null
@@ -74,11 +74,23 @@ export type Change = {
   ifMatch: string | undefined
 }
 
+/** A call of a procedure as a request to its route. `path` is the concrete one. */
+type Call = Omit<Change, 'twin'> & Pick<Context, 'onAccepted'> & { path: string }
+
+/** Calls the procedure of a route. A change with an `If-Match` or an Idempotency-Key depends on the resource's state. */
+export async function callOnce(context: Context, { path, onAccepted, ...call }: Call): Promise<unknown> {
+  const { route, input, idempotency, ifMatch } = call
+  if (!isChange(route.method) || (ifMatch === undefined && !idempotency))
+    return route.call({ ...context, idempotency, onAccepted }, async () => input)
+  const twin = findRoute('GET', path)?.route
+  return makeChange(context, { ...call, twin: twin?.isSingle ? twin : null })
+}
+
 /**
  * Makes a change with its precondition and Idempotency-Key in one transaction, so that no other write happens between
  * check and change. Throws 412 if the resource does not match `ifMatch`, and the errors of the procedure.
  */
-export async function makeChange(context: Context, change: Change): Promise<unknown> {
+async function makeChange(context: Context, change: Change): Promise<unknown> {
   const { route, input, idempotency } = change
   const { deps } = context
   // Outside the transaction, because it may record the use of the token.

@@ -12,11 +12,11 @@ import type { Context } from '../trpc.ts'
 import { fromTRPCError } from '../trpc-errors.ts'
 import { exportAudit } from './audit.ts'
 import { hasBody, readJson, sendJson } from './body.ts'
-import { makeChange, sendTagged, tagged } from './conditional.ts'
+import { callOnce, sendTagged, tagged } from './conditional.ts'
 import { download, upload, uploadToSpace } from './media.ts'
 import { noSuchPath } from './no-such-path.ts'
 import { AUDIT_EXPORT_PATH, CONTENT_PATH, MEDIA_PATH, patternOf, SPACE_UPLOAD_PATH } from './paths.ts'
-import { findRoute, isChange, methodsAt, type Route } from './routes.ts'
+import { findRoute, isChange, methodsAt, type Route, takesKey } from './routes.ts'
 import { writeEvents } from './sse.ts'
 import { findStream, isStreamPath, sendStream } from './streams.ts'
 import { checkQuery, explainByFields, isAdded, refuseParameter, unknownFields, warningsOf } from './unknown-names.ts'
@@ -102,7 +102,7 @@ type RestRequest = { context: Context; req: IncomingMessage; res: ServerResponse
 
 /** Reads the Idempotency-Key of a write, after its caller was admitted. Returns null without one. */
 async function readIdempotency({ req, path, method }: RestRequest, admit: () => Promise<unknown>) {
-  const key = method === 'POST' || isChange(method) ? req.headers['idempotency-key'] : undefined
+  const key = takesKey(method) ? req.headers['idempotency-key'] : undefined
   if (key === undefined) return null
   await admit()
   return readKey(String(key), method, path)
@@ -130,7 +130,7 @@ type Found = NonNullable<ReturnType<typeof findRoute>>
 
 /** Calls the procedure of a route, and answers with its output or with the stream of the run that it started. */
 async function callRoute(request: RestRequest, found: Found): Promise<void> {
-  const { context, req, res, method } = request
+  const { context, req, res, path, method } = request
   const { route, parameters } = found
   const admit = () => route.admit(context)
   const idempotency = await readIdempotency(request, admit)
@@ -148,7 +148,9 @@ async function callRoute(request: RestRequest, found: Found): Promise<void> {
     // An error also names its execution.
     res.setHeader('X-Execution-Id', row.id)
   }
-  const answer = await run(request, found, input, idempotency, onAccepted)
+  const ifMatch = isChange(method) ? req.headers['if-match'] : undefined
+  const call = { route, path, parameters, input, idempotency, ifMatch }
+  const answer = await callOnce(context, { ...call, onAccepted: route.canStream ? onAccepted : null })
     .catch((error: unknown) => {
       throw explainByFields(fromTRPCError(error), unknown, route.known ?? [])
     })
@@ -156,22 +158,6 @@ async function callRoute(request: RestRequest, found: Found): Promise<void> {
   if (accepted && input.stream === true) return streamRun(context, res, accepted, input as StreamOptions)
   if (route.isSingle) return sendTagged(req, res, await tagged(route, answer as object))
   sendWithWarnings(res, answer as object, warnings)
-}
-
-/** Runs the procedure of a route. A change with an `If-Match` or an Idempotency-Key depends on the resource's state. */
-function run(
-  { context, req, path, method }: RestRequest,
-  { route, parameters }: Found,
-  input: Record<string, unknown>,
-  idempotency: IdempotencyKey | null,
-  onAccepted: NonNullable<Context['onAccepted']>,
-): Promise<unknown> {
-  const ifMatch = isChange(method) ? req.headers['if-match'] : undefined
-  if (ifMatch === undefined && !(isChange(method) && idempotency)) {
-    return route.call({ ...context, idempotency, onAccepted: route.canStream ? onAccepted : null }, async () => input)
-  }
-  const twin = findRoute('GET', path)?.route
-  return makeChange(context, { route, twin: twin?.isSingle ? twin : null, parameters, input, idempotency, ifMatch })
 }
 
 /** Sends an answer with warnings beside its own, and their number as a header. */

@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { type Actor, requireScope } from '../auth/actor.ts'
 import { unwrap } from '../lib/fields.ts'
+import type { Fields } from '../lib/unknown.ts'
 import type { Context } from '../trpc.ts'
 import { callerOf, type Procedure } from './call.ts'
 import { APPROVAL_CHANGES_PATH, streamPathOf, TASK_CHANGES_PATH } from './paths.ts'
@@ -54,14 +55,20 @@ const isList = (field: z.ZodType): boolean => unwrap(field) instanceof z.ZodArra
 /** Returns whether a field of a body comes from the query, by the same rule as http/openapi.ts. */
 const isInQuery = (field: z.ZodType): boolean => field.meta()?.param?.in === 'query'
 
+const PARAMETER = /\{(\w+)\}/g
+const namesIn = (pattern: string) => [...pattern.matchAll(PARAMETER)].map(([, name = '']) => name)
+
 const node = (): Node => ({ children: new Map(), parameter: null, routes: new Map() })
 
 const root = node()
+/** The routes by the names of their procedures. */
+const byProcedure = new Map<string, Route>()
 for (const [path, procedure] of Object.entries(procedures)) {
   const { method, path: pattern } = procedure._def.meta?.openapi ?? {}
   if (!method || !pattern) continue
   const route = toRoute(path, procedure, method, pattern)
   add(route)
+  byProcedure.set(path, route)
   if (route.canStream) add({ ...route, pattern: streamPathOf(pattern), isStream: true })
 }
 
@@ -91,7 +98,7 @@ function placeOf(pattern: string): { place: Node; names: string[] } {
 
 function toRoute(path: string, procedure: Procedure, method: string, pattern: string): Route {
   const { inputs, meta } = procedure._def
-  const names = [...pattern.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name)
+  const names = namesIn(pattern)
   return {
     method,
     pattern,
@@ -114,6 +121,20 @@ export function findRoute(method: string, path: string): { route: Route; paramet
   if (!route) return null
   return { route, parameters: Object.fromEntries(route.names.map((name, index) => [name, values[index]!])) }
 }
+
+/** Finds the route of a procedure, such as `agents.create`; null if it has none. */
+export const routeOf = (procedure: string): Route | null => byProcedure.get(procedure) ?? null
+
+/** Returns the concrete path of a request to a route, and the parameters in it; null if the input has not all of them. */
+export function locate({ pattern }: Pick<Route, 'pattern'>, input: Fields) {
+  const values = Object.fromEntries(namesIn(pattern).map((name) => [name, input[name]]))
+  if (!Object.values(values).every((value) => typeof value === 'string')) return null
+  const parameters = values as Record<string, string>
+  return { path: pattern.replace(PARAMETER, (_, name: string) => parameters[name]!), parameters }
+}
+
+/** Returns whether a method takes an Idempotency-Key. */
+export const takesKey = (method: string): boolean => method === 'POST' || isChange(method)
 
 /** Returns whether a method changes an existing resource, and so can have an If-Match. */
 export const isChange = (method: string): boolean => method === 'PATCH' || method === 'DELETE'

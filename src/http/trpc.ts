@@ -2,11 +2,13 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { nodeHTTPRequestHandler } from '@trpc/server/adapters/node-http'
 import type { TRPCRequestInfo } from '@trpc/server/http'
 import { type AppError, badRequest, methodNotAllowed, unsupportedType } from '../errors.ts'
+import { percentDecoded } from '../lib/text.ts'
 import { appRouter } from '../router.ts'
 import type { Context } from '../trpc.ts'
 import { fromTRPCError, requestIds, toTRPCError } from '../trpc-errors.ts'
 import { isJson, maxBytes } from './body.ts'
 import { compressWritten } from './compress.ts'
+import { keyedRouter } from './keyed.ts'
 import { report } from './log.ts'
 import { noSuchPath } from './no-such-path.ts'
 import { procedures } from './procedures.ts'
@@ -34,6 +36,10 @@ function refusalOf(req: IncomingMessage, { calls, connectionParams }: TRPCReques
   if (calls.length > MAX_BATCH)
     return badRequest(`A batch has at most ${MAX_BATCH} calls, this one ${calls.length}: set maxItems`, {
       detail: 'The typed client splits batches: set `maxItems` of its link.',
+    })
+  if (calls.length > 1 && req.method === 'POST' && req.headers['idempotency-key'] !== undefined)
+    return badRequest('An Idempotency-Key is for one call, not for a batch', {
+      detail: 'Send a mutation with a key by itself, with httpLink.',
     })
   const isStreamed = req.headers['trpc-accept'] !== undefined
   if (isStreamed && calls.some(({ path }) => SIGNS_IN.has(path)))
@@ -64,8 +70,9 @@ export async function handleTrpc(
   }
   // A mutation may return a secret, and a streaming batch must not be buffered.
   if (req.method === 'GET' && req.headers['accept-encoding'] && !req.headers['trpc-accept']) compressWritten(res)
+  const key = req.method === 'POST' ? req.headers['idempotency-key'] : undefined
   return nodeHTTPRequestHandler({
-    router: appRouter,
+    router: key === undefined ? appRouter : keyedRouter(percentDecoded(path), String(key), res),
     req,
     res,
     path,
