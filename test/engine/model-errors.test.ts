@@ -285,6 +285,7 @@ describe('the advice on a failure', () => {
     expect(withAdvice('No.', 'Do it')).toBe('No. Do it')
     expect(withAdvice('No', 'Do it')).toBe('No. Do it')
     expect(withAdvice('Is it?', 'Do it')).toBe('Is it? Do it')
+    expect(withAdvice('不行。', 'Do it')).toBe('不行。 Do it')
     expect(withAdvice('x'.repeat(500), 'Do it')).toMatch(/^x{492}…\. Do it$/)
     expect(withAdvice('x'.repeat(500), null)).toHaveLength(500)
   })
@@ -455,6 +456,10 @@ describe('the kind of a failure', () => {
     [400, 'No models are currently loaded.', '', 'unknown_model'],
     [404, 'Model use case details have not been submitted for this account.', '', 'unknown_model'],
     [403, 'Model access denied.', 'Model.AccessDenied', 'unknown_model'],
+    [403, 'The current subscription plan does not yet include access to GLM-5', '1311', 'unknown_model'],
+    [403, 'your current token plan not support model, MiniMax-M2.5-highspeed', '2061', 'unknown_model'],
+    [400, 'Malformed publisher model `gemini-x` in `model`; expected `publisher/model`', '', 'unknown_model'],
+    [400, 'Missing or invalid Authorization header.', 'INVALID_ARGUMENT', 'auth'],
     [403, 'Model disabled.', '', 'unknown_model'],
     [400, 'The model `x` requires terms acceptance.', 'model_terms_required', 'unknown_model'],
     [400, 'Model x is not supported for task conversational and provider y.', '', 'unknown_model'],

@@ -116,5 +116,5 @@ const MAX_LENGTH = 500
 export function withAdvice(cause: string, advice: string | null): string {
   if (!advice) return cause
   const said = cut(cause, MAX_LENGTH - advice.length - 3)
-  return `${said}${/[.!?]$/.test(said) ? '' : '.'} ${advice}`
+  return `${said}${/[.!?。！？]$/.test(said) ? '' : '.'} ${advice}`
 }

@@ -97,6 +97,8 @@ const MODEL_DENIED = anyOf(
   /(?:\bno|not have|n't have) access to (?:this |the )?model/,
   // Alibaba.
   /model\.?\s?access\s?denied/,
+  // Zhipu, MiniMax.
+  /\bplan (?:(?:does|do) ?)?n[o']t (?:yet )?(?:include access to|support (?:this |the )?model)/,
 )
 
 /** Wordings of servers that could not use an answer of their model, such as its call of a tool, which most of them quote. */
@@ -174,6 +176,8 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
       /not a valid model|not a chat model|no models? (?:(?:are|is) (?:currently )?)?loaded|failed to load model|unavailable[ _]model/,
       // Cohere, Volcengine, SiliconFlow.
       /\bmodels? \S{1,80} (?:was|is|has been) (?:removed|retired|shut ?down|discontinued|disabled)|(?:^|: )model disabled/,
+      // Vertex.
+      /malformed publisher model/,
       // Databricks, exo.
       /given endpoint does not exist|\bno (?:running )?instances? (?:found )?for (?:the )?model/,
       // Hugging Face.
@@ -203,7 +207,7 @@ const KINDS: readonly (readonly [FailureKind, RegExp])[] = [
   [
     'auth',
     anyOf(
-      /invalid_api_key|(?:incorrect|invalid|missing|no|wrong|expired) (?:(?:x-)?api[ -])?(?:key|token|credential)/,
+      /invalid_api_key|(?:incorrect|invalid|missing|no|wrong|expired) (?:(?:x-)?api[ -])?(?:key|token|credential|authorization header)/,
       /unauthenticated|unauthorized|authentication|permission|not allowed to access/,
       // Anthropic, for a token of a subscription.
       /credential is only authorized/,
