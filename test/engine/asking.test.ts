@@ -328,6 +328,17 @@ describe('a refusal that names a parameter', () => {
     expect(error).toContain('(finish reason: function_call_filter: MALFORMED_FUNCTION_CALL)')
   })
 
+  test('is none: a failure inside an answer for an unknown reason, asked for once more', async () => {
+    const message = 'an error was encountered while running the model: CUDA error: out of memory'
+    const failed = { tokens: [event({ error: { message, type: 'api_error' } })], end: 'cut' as const }
+    lab.model.script(failed, { tokens: 'Fine.' })
+    const { execution, requests } = await run()
+    expect(execution).toMatchObject({ status: 'completed', result: 'Fine.' })
+    expect(requests[1]).toEqual(requests[0])
+    lab.model.script(failed, failed)
+    expect((await run()).execution).toMatchObject({ status: 'failed', error: message })
+  })
+
   test('is none: an empty answer to the results of calls, after which the model is asked to go on', async () => {
     const empty = { tokens: [] }
     lab.model.script({ toolCalls: [call('current_time')] }, empty, busy(503), { tokens: 'It is late.' })

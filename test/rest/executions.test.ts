@@ -685,10 +685,8 @@ describe('an execution has the visibility of its agent and space', () => {
   it('an execution of an agent that became private shows no object or error in its events', async () => {
     const id = await create()
     const SECRET = 'the-answer'
-    model.script(
-      { tokens: [JSON.stringify({ text: SECRET })] },
-      { tokens: [Buffer.from(`data: {"error":{"message":"${SECRET}"}}\n\n`)] },
-    )
+    const failed = { tokens: [Buffer.from(`data: {"error":{"message":"${SECRET}"}}\n\n`)] }
+    model.script({ tokens: [JSON.stringify({ text: SECRET })] }, failed, failed)
     const ended = [
       (await execute({ output: { schema: { type: 'object' } } }, ben, id)).body,
       (await execute({ model: 'compatible/m' }, ben, id)).body,
@@ -745,9 +743,10 @@ describe("a run of another organization's agent", () => {
       // A provider that repeats the whole request in its error.
       model.script(({ body }) => ({ error: { status: 422, message: JSON.stringify(body) } }))
       expectError(await ask('agents.execute', { id, message: 'Three?', sessionId }), 500, 'Chat execution failed')
-      model.script(({ body }) => ({
+      const repeat = ({ body }: (typeof model.requests)[number]) => ({
         tokens: [Buffer.from(`data: {"error":{"message":${JSON.stringify(JSON.stringify(body))}}}\n\n`)],
-      }))
+      })
+      model.script(repeat, repeat)
       expectError(await ask('agents.execute', { id, message: 'Four?', sessionId }), 500, 'Chat execution failed')
       const rows = (await ask('executions.list', { agentId: id })).body.executions
       expect(rows.map(({ status }: { status: string }) => status)).toEqual([

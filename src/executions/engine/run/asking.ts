@@ -4,7 +4,7 @@ import type { Output } from '../../../lib/output.ts'
 import { asObject, asText, type Fields } from '../../../lib/unknown.ts'
 import type { MessageData, Warning } from '../events/events.ts'
 import { bodyFieldsOf, ignoredIn, isCompatible, loweredLimitIn, otherValuesIn } from '../models/call-settings.ts'
-import { classifyModelError, withoutWords } from '../models/model-errors.ts'
+import { classifyModelError, ReportedError, withoutWords } from '../models/model-errors.ts'
 import type { ModelFailure } from '../models/model-failures.ts'
 import type { ModelKnowledge } from '../models/model-knowledge.ts'
 import type { Models } from '../models/models.ts'
@@ -178,12 +178,16 @@ export async function createAsking(
     return Math.min(maxSize ?? Number.POSITIVE_INFINITY, stated ?? Number.POSITIVE_INFINITY)
   }
 
-  /** Returns whether the same request may succeed at once: after a broken connection or reply, or with a newer key. */
+  /** Returns whether the same request is sent once more. */
+  function repeatOnce(): boolean {
+    const isFirst = !done.isRepeated
+    done.isRepeated = true
+    return isFirst
+  }
+
+  /** Returns whether the same request may succeed at once: after a broken connection, or with a newer key. */
   async function isRepeatable(failure: ModelFailure, error: unknown): Promise<boolean> {
-    if (!done.isRepeated && (isResetBeforeAnswer(error) || isBrokenOff(failure))) {
-      done.isRepeated = true
-      return true
-    }
+    if (isResetBeforeAnswer(error) && repeatOnce()) return true
     // The key may have been replaced since the run began.
     if (done.isRenewed || !REPLACEABLE.has(failure.kind) || !(await chain.renew())) return false
     done.isRenewed = true
@@ -203,7 +207,7 @@ export async function createAsking(
   }
 
   /** Decides on a failure that no change mends: the model is asked again later, or another one at once. */
-  async function retryOrFallBack(failure: ModelFailure): Promise<Again | null> {
+  async function retryOrFallBack(failure: ModelFailure, isBroken: boolean): Promise<Again | null> {
     const { circuit } = chain.current()
     const reason = withoutWords(failure.detail)
     const isRetryable = failure.retryable && failure.kind !== 'context_too_long'
@@ -214,7 +218,7 @@ export async function createAsking(
       const { retries: attempt } = done
       return { retry: { messageType: 'retry', attempt, afterMs, reason: isOwn ? failure.detail : reason } }
     }
-    return isRetryable || isBrokenOff(failure) || FALLS_BACK.has(failure.kind) ? fallBack(reason) : null
+    return isRetryable || isBroken || FALLS_BACK.has(failure.kind) ? fallBack(reason) : null
   }
 
   async function fallBack(reason: string): Promise<Again | null> {
@@ -281,7 +285,8 @@ export async function createAsking(
     async recover(error) {
       const failure = classifyModelError(error, { provider: chain.current().provider })
       if (await isRepeatable(failure, error)) return AT_ONCE
-      return mend(failure) ?? retryOrFallBack(failure)
+      const isBroken = isBrokenOff(failure, error)
+      return mend(failure) ?? (isBroken && repeatOnce() ? AT_ONCE : retryOrFallBack(failure, isBroken))
     },
   }
 }
@@ -290,10 +295,11 @@ const prefixed = (fields: Fields): Fields =>
   Object.fromEntries(Object.entries(fields).map(([name, value]) => [`extra:${name}`, value]))
 
 /**
- * Returns whether a reply broke off before any output, such as one that the provider (Gemini, Groq) could not read itself.
- * It mostly succeeds at once.
+ * Returns whether a reply broke off before any output, such as one that the provider (Gemini, Groq) could not read itself,
+ * or one that ended with an error of an unknown kind (Ollama). It mostly succeeds at once.
  */
-const isBrokenOff = ({ kind }: ModelFailure): boolean => kind === 'broken_off'
+const isBrokenOff = ({ kind }: ModelFailure, error: unknown): boolean =>
+  kind === 'broken_off' || (kind === 'unknown' && error instanceof ReportedError)
 
 /** Failures that another key may repair. */
 const REPLACEABLE: ReadonlySet<string> = new Set(['auth', 'quota'])
