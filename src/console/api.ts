@@ -56,6 +56,14 @@ const headers = (): Record<string, string> => {
 
 const url = `${BASE}/trpc`
 
+type Keyed = { key?: string }
+
+/** The headers of a mutation, which may have an Idempotency-Key. */
+const headersOf = ({ op }: { op: { context: Keyed } }) => ({
+  ...headers(),
+  ...(op.context.key && { 'Idempotency-Key': op.context.key }),
+})
+
 /** Time after which a request without an answer has failed (ms). The server itself may wait 60 s for an MCP server. */
 const PATIENCE = 90_000
 
@@ -100,7 +108,7 @@ export const client = createTRPCUntypedClient<AppRouter>({
       false: splitLink({
         // A query that waits for another server would hold back the others of its batch.
         condition: ({ type, path }) => type === 'mutation' || path === 'mcps.tools',
-        true: httpLink({ url, headers, fetch: fetchJson }),
+        true: httpLink({ url, headers: headersOf, fetch: fetchJson }),
         false: httpBatchLink({ url, headers, fetch: fetchJson, maxItems: 10 }),
       }),
     }),
@@ -114,9 +122,12 @@ export const callQuery = <Name extends Path>(
   signal?: AbortSignal,
 ): Promise<Output<Name>> => client.query(name, input, { signal }) as Promise<Output<Name>>
 
-/** Calls a mutation. */
-export const callMutation = <Name extends Path>(name: Name, input: Input<Name>): Promise<Output<Name>> =>
-  client.mutation(name, input) as Promise<Output<Name>>
+/** Calls a mutation. `key`: the Idempotency-Key of a call that may be repeated. */
+export const callMutation = <Name extends Path>(
+  name: Name,
+  input: Input<Name>,
+  context: Keyed = {},
+): Promise<Output<Name>> => client.mutation(name, input, { context }) as Promise<Output<Name>>
 
 /** Describes a failure: the problem, the remedy, and the status (0 without a connection). */
 export type Failure = { message: string; detail: string | null; status: number; code: string | null }

@@ -178,6 +178,9 @@ export const settings = {
     rotateText: 'The old secret signs beside the new one for 24 hours.',
     secret: 'The signing secret, shown only once',
     secretText: 'Copy it now. It is never shown again.',
+    secretLost: 'The signing secret is lost',
+    secretLostText:
+      'The webhook exists, but the answer with its secret has not arrived. Replace the secret to get a new one.',
     deleteTitle: 'Delete this webhook?',
     deleteText: 'Its deliveries are deleted, too.',
     deliveries: 'Deliveries',

@@ -14,6 +14,7 @@ import { Loaded, Page } from '../../components/page.tsx'
 import { Fallible } from '../../components/refused.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { changedFields } from '../../lib/changes.ts'
+import { useOnce } from '../../once.ts'
 import { query, readNow, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { agents as t } from '../../texts/agents.ts'
@@ -30,7 +31,8 @@ export function NewAgent() {
   const [draft, setDraft] = useState(emptyDraft)
   const [isDone, setIsDone] = useState(false)
   useGuard(!isDone && draft !== emptyDraft)
-  const create = useAction((given: Draft) => callMutation('agents.create', toInput(given)), {
+  const once = useOnce()
+  const create = useAction((given: Draft) => once('agents.create', toInput(given)), {
     changes: ['agents.', 'chats.list'],
     done: t.created,
     quiet: true,

@@ -1,33 +1,25 @@
 import { RotateCcw } from 'lucide-react'
 import { useState } from 'react'
-import { callMutation } from '../../api.ts'
 import { IconButton } from '../../components/button.tsx'
 import { Problem } from '../../components/page.tsx'
+import { useOnce } from '../../once.ts'
 import { useAction } from '../../queries.ts'
 import { agents as t } from '../../texts/agents.ts'
 import { Composer } from '../chat/composer.tsx'
-import { useIdempotencyKey } from '../chat/idempotency.ts'
 import { addAccepted } from '../chat/outgoing.ts'
 import { Thread } from '../chat/thread.tsx'
 
 /** A chat with the agent beside its editor. */
 export function TryIt({ agentId, isChanged }: { agentId: string; isChanged: boolean }) {
   const [chatId, setChatId] = useState<string | null>(null)
-  const { keyOf, forget } = useIdempotencyKey()
+  const once = useOnce()
   const begin = useAction(
     ({ text, mediaIds }: { text: string; mediaIds: string[] }) =>
-      callMutation('agents.execute', {
-        id: agentId,
-        message: text,
-        mediaIds,
-        background: true,
-        idempotencyKey: keyOf({ text, mediaIds }),
-      }),
+      once('agents.execute', { id: agentId, message: text, mediaIds, background: true }),
     {
       changes: ['chats.list'],
       quiet: true,
       onDone: ({ chatId: made, executionId }, { text }) => {
-        forget()
         addAccepted(made, text, executionId)
         setChatId(made)
       },

@@ -2,7 +2,6 @@ import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { ChevronDown, MessagesSquare } from 'lucide-react'
 import { useState } from 'react'
-import { callMutation } from '../../api.ts'
 import { Avatar } from '../../components/badge.tsx'
 import { buttonClass } from '../../components/button.tsx'
 import { Dialog } from '../../components/dialog.tsx'
@@ -10,6 +9,7 @@ import { Menu, MenuItem, MenuLabel } from '../../components/menu.tsx'
 import { Problem, useTitle } from '../../components/page.tsx'
 import { cn } from '../../lib/class-names.ts'
 import { readStored, store } from '../../lib/storage.ts'
+import { useOnce } from '../../once.ts'
 import { query, useAction } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { texts } from '../../texts.ts'
@@ -19,7 +19,6 @@ import { ChatList } from './chat-list.tsx'
 import { Composer } from './composer.tsx'
 import { NEW } from './drafts.ts'
 import { Greeting } from './greeting.tsx'
-import { useIdempotencyKey } from './idempotency.ts'
 import { NextSteps } from './next-steps.tsx'
 import { addAccepted } from './outgoing.ts'
 
@@ -50,16 +49,12 @@ export function NewChat() {
   const models = useQuery(query('models.list', undefined))
   const isOffline = models.data?.defaultModel === 'offline/echo'
 
-  const { keyOf, forget } = useIdempotencyKey()
+  const once = useOnce()
   const begin = useAction(
     async ({ text, mediaIds }: { text: string; mediaIds: string[] }) => {
-      const message = { message: text, background: true, mediaIds, ...(spaceId && { spaceId }) }
-      const input = { ...message, idempotencyKey: keyOf([agent?.id, message]) }
+      const input = { message: text, background: true, mediaIds, ...(spaceId && { spaceId }) }
       // Without any agent the service creates one for the person.
-      const made = await (agent
-        ? callMutation('agents.execute', { id: agent.id, ...input })
-        : callMutation('executions.create', input))
-      forget()
+      const made = await (agent ? once('agents.execute', { id: agent.id, ...input }) : once('executions.create', input))
       if (agent) store('localStorage', LAST, agent.id)
       addAccepted(made.chatId, text, made.executionId)
       return made

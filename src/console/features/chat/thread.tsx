@@ -2,6 +2,7 @@ import { Bot } from 'lucide-react'
 import { type ReactNode, useMemo, useState } from 'react'
 import { callMutation, toFailure } from '../../api.ts'
 import { Empty, Loading, Problem, Reconnecting } from '../../components/page.tsx'
+import { useOnce } from '../../once.ts'
 import { useAction } from '../../queries.ts'
 import { texts } from '../../texts.ts'
 import { Composer } from './composer.tsx'
@@ -33,8 +34,9 @@ export function Thread({ chatId, header }: { chatId: string; header?: (about: Ab
   const way = useMemo(() => wayThrough(messages ?? [], chosen), [messages, chosen])
 
   const cancel = useAction((id: string) => callMutation('executions.cancel', { id }))
+  const once = useOnce()
   const regenerate = useAction(
-    (replaces: string) => callMutation('chats.send', { id: chatId, regenerate: true, replaces, background: true }),
+    (replaces: string) => once('chats.send', { id: chatId, regenerate: true, replaces, background: true }),
     { changes: ['chats.messages'], onDone: () => setChosen({}) },
   )
   const say = (text: string, mediaIds: string[], where: { replaces?: string } = {}) => {

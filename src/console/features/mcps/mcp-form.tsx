@@ -7,6 +7,7 @@ import { useEdits } from '../../components/edits.ts'
 import { Check, Field, NameField, Select, TextArea, TextField } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
 import { changedFields } from '../../lib/changes.ts'
+import { useOnce } from '../../once.ts'
 import { query, readNow, useAction } from '../../queries.ts'
 import { mcps as t } from '../../texts/mcps.ts'
 import { texts } from '../../texts.ts'
@@ -87,12 +88,13 @@ export function McpForm({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void
   const saved = toDraft(mcp)
   const read = mcp && (async () => toDraft((await readNow('mcps.get', { id: mcp.id })).mcp))
   const { draft, set, check } = useEdits(saved, LABELS, read)
+  const once = useOnce()
   const save = useAction(
     async () => {
       await check()
       return mcp
         ? callMutation('mcps.update', { id: mcp.id, ...changedFields(toInput(saved), toInput(draft)) })
-        : callMutation('mcps.create', toInput(draft))
+        : once('mcps.create', toInput(draft))
     },
     { changes: ['mcps.'], done: mcp ? texts.saved : t.created, onDone: onClose, quiet: true },
   )

@@ -5,6 +5,7 @@ import { Field, TextArea, TextField, VisibilitySelect } from '../../components/f
 import { Form } from '../../components/form.tsx'
 import { changedFields } from '../../lib/changes.ts'
 import { toNumber } from '../../lib/number.ts'
+import { useOnce } from '../../once.ts'
 import { readNow, useAction } from '../../queries.ts'
 import { agents as agentTexts } from '../../texts/agents.ts'
 import { missions as t } from '../../texts/missions.ts'
@@ -53,9 +54,10 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
   const saved = toFields(mission)
   const read = mission && (async () => toFields((await readNow('missions.get', { id: mission.id })).mission))
   const { draft, set, check } = useEdits(saved, LABELS, read)
+  const once = useOnce()
   const save = useAction(
     async () => {
-      if (!mission) return (await callMutation('missions.create', toInput(draft))).id
+      if (!mission) return (await once('missions.create', toInput(draft))).id
       await check()
       await callMutation('missions.update', { id: mission.id, ...changedFields(toInput(saved), toInput(draft)) })
       return null

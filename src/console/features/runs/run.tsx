@@ -8,6 +8,7 @@ import { Button, buttonClass } from '../../components/button.tsx'
 import { Loaded, Page } from '../../components/page.tsx'
 import { Tabs } from '../../components/tabs.tsx'
 import { count, duration, moment } from '../../lib/format.ts'
+import { useOnce } from '../../once.ts'
 import { query, useAction } from '../../queries.ts'
 import { useMayChange, useSession } from '../../session.ts'
 import { runs as t } from '../../texts/runs.ts'
@@ -53,7 +54,8 @@ function Shown({ run }: { run: Execution }) {
     done: t.cancelled,
     untilRead: true,
   })
-  const rerun = useAction(() => callMutation('executions.rerun', { id: run.id, background: true }), {
+  const once = useOnce()
+  const rerun = useAction(() => once('executions.rerun', { id: run.id, background: true }), {
     changes: ['executions.', 'chats.'],
     onDone: ({ executionId }) => void navigate({ to: '/runs/$runId', params: { runId: executionId } }),
   })

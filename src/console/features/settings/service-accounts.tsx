@@ -10,6 +10,7 @@ import { Form } from '../../components/form.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, ListHead, Loaded, Rows, RowText } from '../../components/page.tsx'
 import { moment } from '../../lib/format.ts'
+import { useOnce } from '../../once.ts'
 import { pages, query, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin, useSession } from '../../session.ts'
 import { settings } from '../../texts/settings.ts'
@@ -88,11 +89,12 @@ function AccountForm({ account, onClose }: { account: Account | null; onClose: (
   const id = organization?.id ?? ''
   const [name, setName] = useState(account?.name ?? '')
   const [role, setRole] = useState<Role>(account?.role ?? 'member')
+  const once = useOnce()
   const save = useAction<void, unknown>(
     () =>
       account
         ? callMutation('organizations.updateServiceAccount', { id, userId: account.id, name, role })
-        : callMutation('organizations.createServiceAccount', { id, name, role }),
+        : once('organizations.createServiceAccount', { id, name, role }),
     { changes: ['organizations.'], done: texts.saved, quiet: true, onDone: onClose },
   )
   return (

@@ -12,6 +12,7 @@ import { Menu, MenuItem, MenuLine } from '../../components/menu.tsx'
 import { More } from '../../components/more.tsx'
 import { Empty, ListHead, Loaded, Rows } from '../../components/page.tsx'
 import { useShowSecret } from '../../components/secret.tsx'
+import { useOnce } from '../../once.ts'
 import { pages, readNow, useAction, WATCHED } from '../../queries.ts'
 import { useIsAdmin } from '../../session.ts'
 import { settings } from '../../texts/settings.ts'
@@ -147,8 +148,19 @@ const toFields = (webhook: Webhook | null) => ({
 /** Reads patterns, separated by commas or lines. */
 const toEvents = (text: string): string[] => text.split(/[\s,]+/).filter(Boolean)
 
+/** Shows the secret of a new webhook, or that it was in an answer that was lost. */
+function useShowNewSecret() {
+  const show = useShowSecret()
+  const showSecret = useShowWebhookSecret()
+  return (made: Output<'webhooks.create'>) =>
+    made.secret === null && made.webhook.format === 'standard'
+      ? show({ title: t.secretLost, text: t.secretLostText, secret: null })
+      : showSecret(made)
+}
+
 function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: () => void }) {
-  const show = useShowWebhookSecret()
+  const showNew = useShowNewSecret()
+  const once = useOnce()
   const [url, setUrl] = useState('')
   const read = webhook && (async () => toFields((await readNow('webhooks.get', { id: webhook.id })).webhook))
   const { draft, edits, set, check } = useEdits(toFields(webhook), LABELS, read)
@@ -156,7 +168,7 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
     async () => {
       const events = toEvents(draft.events)
       const address = url.trim() && { url: url.trim() }
-      if (!webhook) return show(await callMutation('webhooks.create', { ...draft, events, url: url.trim() }))
+      if (!webhook) return showNew(await once('webhooks.create', { ...draft, events, url: url.trim() }))
       await check()
       const { events: edited, ...rest } = edits
       await callMutation('webhooks.update', {

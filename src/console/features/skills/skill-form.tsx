@@ -6,6 +6,7 @@ import { ConfirmDelete } from '../../components/dialog.tsx'
 import { useEdits } from '../../components/edits.ts'
 import { Select, TextArea, TextField, Ticks, VisibilitySelect } from '../../components/field.tsx'
 import { Form } from '../../components/form.tsx'
+import { useOnce } from '../../once.ts'
 import { readNow, useAction } from '../../queries.ts'
 import { skills as t } from '../../texts/skills.ts'
 import { texts } from '../../texts.ts'
@@ -55,13 +56,14 @@ export function SkillForm({ skill, file = null, onClose }: FormProps) {
   const read = skill && (async () => toFields((await readNow('skills.get', { id: skill.id })).skill))
   const { draft, edits, set, check } = useEdits(toFields(skill, file), LABELS, read)
   const [isDeleting, setIsDeleting] = useState(false)
+  const once = useOnce()
   const save = useAction(
     async () => {
       await check()
       const displayName = draft.displayName.trim() || null
       return skill
         ? callMutation('skills.update', { id: skill.id, ...edits, ...('displayName' in edits && { displayName }) })
-        : callMutation('skills.create', { ...draft, displayName })
+        : once('skills.create', { ...draft, displayName })
     },
     { changes: ['skills.'], done: skill ? texts.saved : t.created, onDone: onClose, quiet: true },
   )

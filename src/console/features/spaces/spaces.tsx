@@ -9,6 +9,7 @@ import { NameField, TextField, VisibilitySelect } from '../../components/field.t
 import { Form } from '../../components/form.tsx'
 import { ListPage } from '../../components/list-page.tsx'
 import { useSearching } from '../../components/search.tsx'
+import { useOnce } from '../../once.ts'
 import { pages, readNow, useAction, WATCHED } from '../../queries.ts'
 import { spaces as t } from '../../texts/spaces.ts'
 import { texts } from '../../texts.ts'
@@ -74,9 +75,10 @@ const toFields = (space: SpaceShape | null) => ({
 export function SpaceForm({ space, onClose }: { space: SpaceShape | null; onClose: (id: string | null) => void }) {
   const read = space && (async () => toFields((await readNow('spaces.get', { id: space.id })).space))
   const { draft, edits, set, check } = useEdits(toFields(space), LABELS, read)
+  const once = useOnce()
   const save = useAction(
     async () => {
-      if (!space) return (await callMutation('spaces.create', draft)).id
+      if (!space) return (await once('spaces.create', draft)).id
       await check()
       await callMutation('spaces.update', { id: space.id, ...edits })
       return null

@@ -12,6 +12,7 @@ import { Form } from '../../components/form.tsx'
 import { Markdown } from '../../components/markdown.tsx'
 import { Loaded } from '../../components/page.tsx'
 import { moment } from '../../lib/format.ts'
+import { useOnce } from '../../once.ts'
 import { query, readNow, useAction } from '../../queries.ts'
 import { tasks as t } from '../../texts/tasks.ts'
 import { texts } from '../../texts.ts'
@@ -103,9 +104,10 @@ export function NewTask({ spaceId, onClose }: { spaceId: string; onClose: () => 
     assignedTo: '',
     spaceId,
   })
+  const once = useOnce()
   const create = useAction(
     () =>
-      callMutation('tasks.create', {
+      once('tasks.create', {
         ...draft,
         spaceId: draft.spaceId || null,
         assignedTo: null,
