@@ -4,6 +4,7 @@ import {
   keepPreviousData,
   QueryCache,
   QueryClient,
+  QueryObserver,
   queryOptions,
   useMutation,
   useQueryClient,
@@ -61,9 +62,15 @@ export const query = <Name extends Path>(name: Name, input: Input<Name>) =>
     queryFn: ({ signal }) => callQuery(name, input, signal),
   })
 
-/** Reads a query now, also if its last answer is new. The pages that watch it show the answer. */
-export const readNow = <Name extends Path>(name: Name, input: Input<Name>): Promise<Output<Name>> =>
-  queryClient.fetchQuery({ ...query(name, input), staleTime: 0 })
+/**
+ * Reads a query now, also if its last answer is new. The pages that watch it show the answer. Watches it itself,
+ * because a person who leaves these pages would end the read otherwise, and the last answer would pass for a new one.
+ */
+export async function readNow<Name extends Path>(name: Name, input: Input<Name>): Promise<Output<Name>> {
+  const options = query(name, input)
+  const leave = new QueryObserver(queryClient, { ...options, enabled: false }).subscribe(() => {})
+  return queryClient.fetchQuery({ ...options, staleTime: 0 }).finally(leave)
+}
 
 /** Like {@link useQuery}, for a list in pages. */
 export const pages = <Name extends Path>(name: Name, input: Input<Name>, limit = 50) =>

@@ -1,6 +1,6 @@
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { type Door, hasBrowser, launch, leave, ownerOf, visit } from '../support/browser.ts'
+import { type Door, hasBrowser, holdBack, launch, leave, ownerOf, visit } from '../support/browser.ts'
 import { request } from '../support/rest.ts'
 import { startServer, type TestServer } from '../support/server.ts'
 
@@ -88,6 +88,26 @@ describe.skipIf(!hasBrowser)('changes of the console', () => {
     await clickTwice(page, 'webhooks.create', 'Create')
     await page.getByRole('dialog', { name: 'The signing secret is lost' }).waitFor()
     expect((await api('GET', 'webhooks')).webhooks).toHaveLength(1)
+    await leave(page)
+  })
+
+  it('replace no change of another person although the page is left before the save has looked', async () => {
+    const { id } = await api('POST', 'spaces', { name: 'Lab' })
+    const { page } = await visit(browser, owner, `/app/spaces/${id}?tab=instructions`)
+    const box = page.getByRole('textbox', { name: 'Instructions' })
+    await box.fill('Mine')
+    await api('PATCH', `spaces/${id}`, { instructions: 'Theirs' })
+    const reads = /\/trpc\/[^?]*spaces\.get/
+    const release = await holdBack(page, reads)
+    const asked = page.waitForRequest(reads)
+    await page.getByRole('button', { name: 'Save', exact: true }).click()
+    await asked
+    page.once('dialog', (question) => void question.accept())
+    await page.getByRole('link', { name: 'Tasks', exact: true }).click()
+    await page.waitForURL('**/app/tasks')
+    await release()
+    await page.getByText('Not saved. Another person or an agent has changed this').waitFor()
+    expect((await api('GET', `spaces/${id}`)).space.instructions).toBe('Theirs')
     await leave(page)
   })
 })
