@@ -70,7 +70,12 @@ export function useChat(chatId: string) {
     unasked: running.filter((run) => !isAsked(run)),
     unlisted,
     lastSent,
-    add: (text: string, details: Outgoing['details']) => add(text, details, [...listed].toSorted().at(-1) ?? ''),
+    add: (text: string, details: Outgoing['details']) =>
+      add(
+        text,
+        details,
+        [...listed].reduce((last, id) => (id > last ? id : last), ''),
+      ),
     again,
     drop,
     mayStop,
