@@ -240,6 +240,7 @@ export async function fill(server: TestServer, { organizationId, userId }: Membe
           taskId: of(task, one.of),
           missionId: of(mission, one.of),
           message: 'm',
+          mediaIds: [],
           parentExecutionId: roots ? null : one.parent!,
           rootExecutionId: one.parent!,
           depth: roots ? 0 : 1,

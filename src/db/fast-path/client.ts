@@ -49,11 +49,19 @@ export function createFastClient(
     if (typeof work !== 'function')
       throw new TypeError('$transaction takes a function; a list of calls is not supported')
     if (options) return (await prisma()).$transaction(work as never, options)
+    return together((access) => work(clientOf(access)))
+  }
+  async function together<T>(work: (access: Access) => Promise<T>): Promise<T> {
     const transaction = await begin()
     const theirs = joining(prisma, transaction)
-    const access = { runner: logged(transaction.runner), inTransaction: true, prisma: theirs.call }
+    const access: Access = {
+      runner: logged(transaction.runner),
+      inTransaction: true,
+      together: (more) => more(access),
+      prisma: theirs.call,
+    }
     try {
-      const answer = await work(clientOf(access))
+      const answer = await work(access)
       await theirs.end()
       await transaction.commit()
       return answer
@@ -66,6 +74,7 @@ export function createFastClient(
   const access: Access = {
     runner: logged(plain),
     inTransaction: false,
+    together,
     prisma: async (model, method, ...args) => callOf(await prisma(), model, method, ...args),
   }
   // Each model is made once, because it collects the calls of `findUnique` in a turn of the event loop.

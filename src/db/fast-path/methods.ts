@@ -9,6 +9,8 @@ import { toDelete, toInsert, toInserts, toUpdate, toUpsert } from './write.ts'
 export type Access = {
   runner: Runner
   inTransaction: boolean
+  /** Executes statements in this transaction, or in one of their own. */
+  together: <T>(work: (access: Access) => Promise<T>) => Promise<T>
   /** Executes a method of one of Prisma's models, or with the name '' of its client. */
   prisma: (model: string, method: string, ...args: unknown[]) => Promise<unknown>
 }
@@ -45,7 +47,7 @@ function orThrowViaPrisma(found: unknown): unknown {
 const readOne = ({ access }: Model, query: Query) => read(access.runner, query).then(first)
 
 /** Executes statements and returns the number of changed rows. */
-async function change({ access }: Model, statements: readonly Statement[]): Promise<{ count: number }> {
+async function change({ access }: Pick<Model, 'access'>, statements: readonly Statement[]): Promise<{ count: number }> {
   let count = 0
   for (const statement of statements) count += await access.runner.changes(statement)
   return { count }
@@ -105,10 +107,9 @@ const FAST = {
     return groups.map((group) => ({ ...group, _count: Number(group._count) }))
   },
   create: (model, call) => readOne(model, toInsert(model.table, call)),
-  createMany(model, call) {
-    // Outside a transaction, Prisma creates rows that differ in their columns, so that they are atomic.
-    if (!model.access.inTransaction) throw UNSUPPORTED
-    return change(model, toInserts(model.table, call))
+  createMany({ table, access }, call) {
+    const inserts = toInserts(table, call)
+    return access.together((access) => change({ access }, inserts))
   },
   upsert: (model, call) => readOne(model, toUpsert(model.table, call)),
   update: async (model, call) =>
