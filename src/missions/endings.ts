@@ -16,13 +16,8 @@ const PART = MAX_IN
 /** Interval at which servers look for recorded endings (ms). */
 const INTERVAL = 2_000
 
-/** Oldest first, in one order for endings of the same moment. */
-const OLDEST: Prisma.EndingOrderByWithRelationInput[] = [
-  { createdAt: 'asc' },
-  { organizationId: 'asc' },
-  { kind: 'asc' },
-  { target: 'asc' },
-]
+/** Order of endings: that of their key, which needs no sorting. */
+const BY_KEY: Prisma.EndingOrderByWithRelationInput[] = [{ organizationId: 'asc' }, { kind: 'asc' }, { target: 'asc' }]
 
 /** A membership, named by its user, a key or an agent that has ended. */
 type Ending = Pick<EndingRow, 'organizationId' | 'kind' | 'target'>
@@ -164,8 +159,8 @@ async function tryEach(parts: Parts, where: Prisma.EndingWhereInput, isOver: () 
   let tasks = 0
   const failures: { ending: Ending; error: unknown }[] = []
   while (!isOver()) {
-    // Those that failed are the oldest now.
-    const row = await parts.db.ending.findFirst({ where, orderBy: OLDEST, skip: failures.length })
+    // Those that failed are the first ones now.
+    const row = await parts.db.ending.findFirst({ where, orderBy: BY_KEY, skip: failures.length })
     if (!row) break
     try {
       tasks += await finishEnding(parts, row, isOver)
