@@ -110,4 +110,28 @@ describe.skipIf(!hasBrowser)('changes of the console', () => {
     expect((await api('GET', `spaces/${id}`)).space.instructions).toBe('Theirs')
     await leave(page)
   })
+
+  it('ask before a change of another person to a value that was refused here is replaced', async () => {
+    await server.member({ organization: 'Elsewhere' })
+    const { db } = server.service.deps
+    const taken = await db.organization.findFirstOrThrow({ where: { name: 'Elsewhere' } })
+    const { id, slug } = (await api('GET', 'organizations')).organizations[0]
+    const { page } = await visit(browser, owner, '/app/settings/organization')
+    const name = page.getByRole('main').getByLabel('Name', { exact: true })
+    const shortName = page.getByLabel('Short name')
+    const save = page.getByRole('button', { name: 'Save', exact: true }).first()
+    await name.fill('Both')
+    await shortName.fill(taken.slug)
+    const refused = page.waitForResponse('**/trpc/organizations.update')
+    await save.click()
+    expect((await refused).status()).toBe(409)
+    await name.fill('Mine')
+    await shortName.fill(slug)
+    await api('PATCH', `organizations/${id}`, { name: 'Both' })
+    await save.and(page.locator(':enabled')).click()
+    await page.getByRole('group', { name: 'Their version and yours' }).waitFor()
+    expect((await api('GET', `organizations/${id}`)).organization.name).toBe('Both')
+    page.once('dialog', (question) => void question.accept())
+    await leave(page)
+  })
 })

@@ -1,4 +1,5 @@
 import { useRef, useState } from 'react'
+import { toFailure } from '../api.ts'
 import { changedFields } from '../lib/changes.ts'
 import { texts } from '../texts.ts'
 
@@ -24,8 +25,8 @@ const pick = <Fields extends object>(fields: Partial<Fields>, names: readonly (k
 
 /**
  * The fields of a form about something that others may change meanwhile. A field that the person has not edited follows
- * the saved one. `check` reads the saved fields again and throws {@link Clash} if others have changed an edited one;
- * the next `check` passes, and returns the saved fields. Without `read` there is nothing saved yet, and nothing any
+ * the saved one. `check` reads the saved fields again and sends a change with them. It throws {@link Clash} if others
+ * have changed an edited one; the next `check` sends it. Without `read` there is nothing saved yet, and nothing any
  * more if it returns null.
  */
 export function useEdits<Fields extends object>(
@@ -35,7 +36,7 @@ export function useEdits<Fields extends object>(
 ) {
   // Beside the edits: the saved values that they replace, as the person has seen them.
   const [{ written, seen }, setState] = useState<Record<'written' | 'seen', Partial<Fields>>>({ written: {}, seen: {} })
-  /** The last values that this form has saved. The person may edit them again before the page has read them. */
+  /** The last values that this form has saved, or may have. The person may edit them again before the page reads them. */
   const sent = useRef<Partial<Fields>>({})
   const edits = changedFields(saved, { ...saved, ...written })
   const names = namesOf(edits)
@@ -53,15 +54,26 @@ export function useEdits<Fields extends object>(
     setState({ written: changed, seen: { ...pick(saved, namesOf(changed)), ...pick(seen, names) } })
   }
 
-  async function check(): Promise<Fields> {
+  /** Sends the edits, and remembers them as sent unless the server refuses them. */
+  async function note<Answer>(send: () => Promise<Answer>): Promise<Answer> {
+    const before = sent.current
+    const mine = { ...before, ...edits }
+    sent.current = mine
+    try {
+      return await send()
+    } catch (error) {
+      const { status } = toFailure(error)
+      if (status >= 400 && status < 500 && sent.current === mine) sent.current = before
+      throw error
+    }
+  }
+
+  async function check<Answer>(send: (now: Fields) => Promise<Answer>): Promise<Answer> {
     const now = await read?.()
     const isKnown = (name: keyof Fields, value: unknown) =>
       [seen, edits, sent.current].some((fields) => isSame(value, fields[name]))
     const clashing = names.filter((name) => now && !isKnown(name, now[name]))
-    if (!now || !clashing.length) {
-      sent.current = { ...sent.current, ...edits }
-      return now ?? saved
-    }
+    if (!now || !clashing.length) return note(() => send(now ?? saved))
     setState((state) => ({ ...state, seen: { ...state.seen, ...pick(now, clashing) } }))
     throw new Clash(
       clashing.map((name) => ({ label: labels[name], theirs: now[name], mine: edits[name] })),

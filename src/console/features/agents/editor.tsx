@@ -97,13 +97,15 @@ function Editor({ agent }: { agent: Agent }) {
   // Saves the edits, or an older version, beside which the edits stay.
   const save = useAction(
     async (older: Agent | null) => {
-      const now = older ? await read() : await check()
       const fields = older ? toDraft(older) : edits
-      const changes = {
-        ...changedFields(toInput(now), toInput({ ...now, ...fields })),
-        ...(older && changedFields(uneditedOf(agent), uneditedOf(older))),
+      const send = (now: Draft) => {
+        const changes = {
+          ...changedFields(toInput(now), toInput({ ...now, ...fields })),
+          ...(older && changedFields(uneditedOf(agent), uneditedOf(older))),
+        }
+        return callMutation('agents.update', { id, version: version.current, ...changes })
       }
-      await callMutation('agents.update', { id, version: version.current, ...changes })
+      await (older ? read().then(send) : check(send))
       return fields
     },
     {

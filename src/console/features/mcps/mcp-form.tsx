@@ -91,10 +91,9 @@ export function McpForm({ mcp, onClose }: { mcp: Mcp | null; onClose: () => void
   const once = useOnce()
   const save = useAction(
     async () => {
-      await check()
-      return mcp
-        ? callMutation('mcps.update', { id: mcp.id, ...changedFields(toInput(saved), toInput(draft)) })
-        : once('mcps.create', toInput(draft))
+      if (!mcp) return once('mcps.create', toInput(draft))
+      const changes = changedFields(toInput(saved), toInput(draft))
+      return check(() => callMutation('mcps.update', { id: mcp.id, ...changes }))
     },
     { changes: ['mcps.'], done: mcp ? texts.saved : t.created, onDone: onClose, quiet: true },
   )

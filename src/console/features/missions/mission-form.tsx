@@ -58,8 +58,8 @@ export function MissionForm({ mission, onClose }: { mission: Mission | null; onC
   const save = useAction(
     async () => {
       if (!mission) return (await once('missions.create', toInput(draft))).id
-      await check()
-      await callMutation('missions.update', { id: mission.id, ...changedFields(toInput(saved), toInput(draft)) })
+      const changes = changedFields(toInput(saved), toInput(draft))
+      await check(() => callMutation('missions.update', { id: mission.id, ...changes }))
       return null
     },
     { changes: ['missions.'], done: texts.saved, onDone: onClose, quiet: true },

@@ -62,10 +62,8 @@ function Names({ id, ...saved }: Details & { id: string }) {
   useGuard(isChanged)
   const name = draft.name.trim()
   const save = useAction(
-    async () => {
-      await check()
-      await callMutation('organizations.update', { id, ...edits, ...(edits.name !== undefined && { name }) })
-    },
+    () =>
+      check(() => callMutation('organizations.update', { id, ...edits, ...(edits.name !== undefined && { name }) })),
     { changes: ['organizations.', 'session'], done: texts.saved, quiet: true, onDone: () => set({ name }) },
   )
   return (

@@ -70,13 +70,11 @@ function BuiltInTools({ id, saved, isReadOnly }: ToolsProps) {
     return { builtInTools: policy.builtInTools }
   })
   useGuard(isChanged)
-  const save = useAction(
-    async () => {
-      await check()
-      return callMutation('organizations.updatePolicy', { id, ...edits })
-    },
-    { changes: ['organizations.'], done: texts.saved, quiet: true },
-  )
+  const save = useAction(() => check(() => callMutation('organizations.updatePolicy', { id, ...edits })), {
+    changes: ['organizations.'],
+    done: texts.saved,
+    quiet: true,
+  })
   return (
     <Form save={save} isReady={isChanged} isReadOnly={isReadOnly} className="mt-6">
       <ToolModes help={t.toolsHelp} value={draft.builtInTools} onChange={(builtInTools) => set({ builtInTools })} />

@@ -29,13 +29,11 @@ function Person({ profile: { name, email } }: { profile: Output<'profile.get'>['
     name: (await readNow('profile.get', undefined)).profile.name,
   }))
   useGuard(isChanged)
-  const save = useAction(
-    async () => {
-      await check()
-      await callMutation('profile.update', edits)
-    },
-    { changes: ['profile.', 'session', 'organizations.'], done: texts.saved, quiet: true },
-  )
+  const save = useAction(() => check(() => callMutation('profile.update', edits)), {
+    changes: ['profile.', 'session', 'organizations.'],
+    done: texts.saved,
+    quiet: true,
+  })
   return (
     <Form save={save} isReady={isChanged && draft.name.trim() !== ''} className="mb-8 max-w-md">
       <TextField

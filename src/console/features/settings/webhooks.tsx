@@ -169,14 +169,9 @@ function WebhookForm({ webhook, onClose }: { webhook: Webhook | null; onClose: (
       const events = toEvents(draft.events)
       const address = url.trim() && { url: url.trim() }
       if (!webhook) return showNew(await once('webhooks.create', { ...draft, events, url: url.trim() }))
-      await check()
       const { events: edited, ...rest } = edits
-      await callMutation('webhooks.update', {
-        id: webhook.id,
-        ...rest,
-        ...(edited !== undefined && { events }),
-        ...address,
-      })
+      const changes = { ...rest, ...(edited !== undefined && { events }), ...address }
+      await check(() => callMutation('webhooks.update', { id: webhook.id, ...changes }))
     },
     { changes: ['webhooks.'], quiet: true, done: texts.saved, onDone: onClose },
   )

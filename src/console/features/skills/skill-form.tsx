@@ -59,11 +59,10 @@ export function SkillForm({ skill, file = null, onClose }: FormProps) {
   const once = useOnce()
   const save = useAction(
     async () => {
-      await check()
       const displayName = draft.displayName.trim() || null
-      return skill
-        ? callMutation('skills.update', { id: skill.id, ...edits, ...('displayName' in edits && { displayName }) })
-        : once('skills.create', { ...draft, displayName })
+      if (!skill) return once('skills.create', { ...draft, displayName })
+      const changes = { ...edits, ...('displayName' in edits && { displayName }) }
+      return check(() => callMutation('skills.update', { id: skill.id, ...changes }))
     },
     { changes: ['skills.'], done: skill ? texts.saved : t.created, onDone: onClose, quiet: true },
   )

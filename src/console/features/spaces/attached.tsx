@@ -51,19 +51,19 @@ export function Attached({ space, isReadOnly }: { space: SpaceShape; isReadOnly:
   const isChanged = isEdited || [agentIds, skillIds, mcpIds].some((ids) => ids.isChanged)
   useGuard(isChanged)
   const save = useAction(
-    async () => {
-      await check()
-      return callMutation('spaces.update', {
-        id,
-        addAgents: agentIds.added,
-        removeAgents: agentIds.removed,
-        addSkills: skillIds.added,
-        removeSkills: skillIds.removed,
-        addMcps: mcpIds.added,
-        removeMcps: mcpIds.removed,
-        ...edits,
-      })
-    },
+    () =>
+      check(() =>
+        callMutation('spaces.update', {
+          id,
+          addAgents: agentIds.added,
+          removeAgents: agentIds.removed,
+          addSkills: skillIds.added,
+          removeSkills: skillIds.removed,
+          addMcps: mcpIds.added,
+          removeMcps: mcpIds.removed,
+          ...edits,
+        }),
+      ),
     { changes: ['spaces.'], done: texts.saved, quiet: true },
   )
   return (

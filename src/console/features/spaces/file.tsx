@@ -97,13 +97,11 @@ function TextFile({ spaceId, mayChange, path, content }: TextProps) {
   const { draft, isChanged, set, check } = useEdits({ content: content.content }, { content: path }, read)
   useGuard(isChanged)
   const [tab, setTab] = useState<'preview' | 'source'>('preview')
-  const save = useAction(
-    async () => {
-      await check()
-      return callMutation('files.write', { id: spaceId, path, ...draft })
-    },
-    { changes: ['files.'], done: t.fileSaved, quiet: true },
-  )
+  const save = useAction(() => check(() => callMutation('files.write', { id: spaceId, path, ...draft })), {
+    changes: ['files.'],
+    done: t.fileSaved,
+    quiet: true,
+  })
   const text = draft.content
   const preview = /\.(md|markdown)$/i.test(path) ? <Markdown text={text} /> : <Code text={text} />
   if (!mayChange) return preview

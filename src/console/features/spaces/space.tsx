@@ -117,13 +117,11 @@ function Instructions({ space, isReadOnly }: { space: SpaceShape; isReadOnly: bo
     read,
   )
   useGuard(isChanged)
-  const save = useAction(
-    async () => {
-      await check()
-      return callMutation('spaces.update', { id, ...edits })
-    },
-    { changes: ['spaces.'], done: texts.saved, quiet: true },
-  )
+  const save = useAction(() => check(() => callMutation('spaces.update', { id, ...edits })), {
+    changes: ['spaces.'],
+    done: texts.saved,
+    quiet: true,
+  })
   return (
     <Form save={save} isReady={isChanged} isReadOnly={isReadOnly} className="max-w-3xl">
       <TextArea

@@ -79,8 +79,7 @@ export function SpaceForm({ space, onClose }: { space: SpaceShape | null; onClos
   const save = useAction(
     async () => {
       if (!space) return (await once('spaces.create', draft)).id
-      await check()
-      await callMutation('spaces.update', { id: space.id, ...edits })
+      await check(() => callMutation('spaces.update', { id: space.id, ...edits }))
       return null
     },
     { changes: ['spaces.'], done: space ? texts.saved : t.created, onDone: onClose, quiet: true },

@@ -139,12 +139,11 @@ function Opened({ task, onClose }: { task: Task; onClose: () => void }) {
   const read = async () => toDraft((await readNow('tasks.get', { id: task.id })).task)
   const { draft, edits, isChanged, set, check } = useEdits(toDraft(task), LABELS, read)
   const save = useAction(
-    async () => {
-      await check()
+    () => {
       const { assignedTo, spaceId, ...rest } = edits
       const place = spaceId === undefined ? {} : { spaceId: spaceId || null }
       const assignTo = assignedTo === undefined ? {} : { assignTo: assignedTo || null }
-      return callMutation('tasks.update', { id: task.id, ...rest, ...place, ...assignTo })
+      return check(() => callMutation('tasks.update', { id: task.id, ...rest, ...place, ...assignTo }))
     },
     { changes: ['tasks.'], done: texts.saved, quiet: true, onDone: onClose },
   )
