@@ -29,6 +29,7 @@ const common = {
   experimental: { viteModuleRunner: false, nodeLoader: false },
   // More room for young objects (MB) saves a tenth of a test's processor time.
   execArgv: ['--max-semi-space-size=64'],
+  setupFiles: [file('../test/support/each-test.ts')],
 }
 
 // Generous time limits, which only broken tests reach, because a machine may be slow, and whole matrices are long.
@@ -140,8 +141,8 @@ export default defineConfig({
                 name: 'postgresql',
                 include: ON_POSTGRESQL,
                 env: { DATABASE: 'postgresql' },
-                setupFiles: [file('../test/support/postgres-part.ts')],
                 ...common,
+                setupFiles: [...common.setupFiles, file('../test/support/postgres-part.ts')],
                 ...timeouts,
               },
             },

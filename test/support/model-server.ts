@@ -59,6 +59,16 @@ export type ModelServer = AsyncDisposable & {
   close(): Promise<void>
 }
 
+/** The scripts of open servers that may have answers left. */
+const scripts = new Set<Script[]>()
+
+/** Removes the scripted answers of all open servers that no request has asked for. Returns their number. */
+export function forgetScripts(): number {
+  const left = [...scripts].flatMap((script) => script.splice(0)).length
+  scripts.clear()
+  return left
+}
+
 const HEADERS = { 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-cache' }
 
 function fail(
@@ -178,10 +188,14 @@ export async function startModelServer({ record = true } = {}): Promise<ModelSer
     get accepted() {
       return accepted
     },
-    script: (...replies) => void scripted.push(...replies),
+    script(...replies) {
+      scripted.push(...replies)
+      scripts.add(scripted)
+    },
     request: (index) => arrival(index).promise,
     close: () =>
       new Promise((resolve) => {
+        scripts.delete(scripted)
         http.close(() => resolve())
         http.closeAllConnections()
       }),
