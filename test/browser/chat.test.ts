@@ -19,6 +19,7 @@ import {
   visit,
   watchWords,
 } from '../support/browser.ts'
+import { signedIn } from '../support/browser-session.ts'
 import { createFolder } from '../support/folder.ts'
 import { startForwarder } from '../support/forwarder.ts'
 import { freePort } from '../support/free-port.ts'
@@ -55,7 +56,9 @@ describe.skipIf(!hasBrowser)('a chat in the console', () => {
 
   it('stays at its end in any window, goes there to send, prints whole, writes right to left', async () => {
     // The first chat of an organization has the next steps at its end.
-    const { page } = await visit(browser, owner)
+    const { userId } = await server.member({ organization: 'Newcomers', role: 'owner' })
+    const { secret } = await signedIn(server, userId)
+    const { page } = await visit(browser, { url: server.url, cookie: secret })
     model.script({ tokens: [`First \\(a_{1}\\).\n\n- שלום\n\n${'A paragraph of an answer.\n\n'.repeat(99)}`] })
     await sendMessage(page, 'שלום')
     await page.waitForURL('**/app/chats/*')
