@@ -8,6 +8,7 @@ import Sqlite from 'better-sqlite3'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import type { Db } from '../../src/db/client.ts'
+import { TRANSACTION } from '../../src/db/limits.ts'
 import { sqliteAdapter } from '../../src/db/sqlite/adapter.ts'
 import { connect } from '../../src/db/sqlite/connection.ts'
 import { migrateSqlite } from '../../src/db/sqlite/migrate.ts'
@@ -28,8 +29,9 @@ let folder: string
 let file: string
 let db: PrismaClient
 
+/** Opens a database with the service's limits: Prisma's own, 2 s to start a transaction, are short for a busy machine. */
 async function open(adapter: SqlDriverAdapterFactory): Promise<PrismaClient> {
-  const client = new PrismaClient({ adapter })
+  const client = new PrismaClient({ adapter, transactionOptions: TRANSACTION })
   await client.$connect()
   return client
 }
