@@ -9,7 +9,7 @@ import { freePort } from '../support/free-port.ts'
 import { onPostgres } from '../support/postgres-shared.ts'
 import { ownPage, type RequestOptions, request } from '../support/rest.ts'
 import { send } from '../support/send.ts'
-import { type Member, startServer, type TestServer } from '../support/server.ts'
+import { type Member, record, startServer, type TestServer } from '../support/server.ts'
 import { use } from '../support/use.ts'
 
 const FORBIDDEN = "You don't have permission to access this resource"
@@ -368,9 +368,9 @@ describe('a browser session', () => {
     const { userId } = await person()
     const { headers } = await signedIn(server, userId)
     const sessions = async () => {
-      const before = server.queries.length
-      expect((await ask('GET', '/api/v1/models', { headers })).status).toBe(200)
-      return server.queries.slice(before).filter((sql) => sql.includes('BrowserSession')).length
+      using recorded = record(() => ask('GET', '/api/v1/models', { headers }))
+      expect((await recorded.result).status).toBe(200)
+      return recorded.statements.filter((sql) => sql.includes('BrowserSession')).length
     }
     const time = vi.spyOn(performance, 'now').mockReturnValue(1_000)
     const counts = [await sessions(), await sessions(), await sessions()]

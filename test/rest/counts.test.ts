@@ -168,15 +168,14 @@ describe('a stored total', () => {
   })
 
   it.each(LISTS)('GET /%s: is read by its key, without counting', async (path) => {
-    server.queries.length = 0
-    await call('ann', 'GET', pageOf(path, 1))
+    const sent = await server.statementsOf(() => call('ann', 'GET', pageOf(path, 1)))
     // A search counts the rows that its index found, of which it reads a bounded number. Now and then the addresses of
     // a token are stored, which counts those that it has.
-    const counts = server.queries.filter((sql) =>
+    const counts = sent.filter((sql) =>
       /count\(\*\)(?!(?: AS "count")? FROM "(?:found"\) > \d|TokenAddress"))/.test(sql),
     )
     expect(counts).toEqual([])
-    const reads = server.queries.filter((sql) => sql.includes('FROM "Total"'))
+    const reads = sent.filter((sql) => sql.includes('FROM "Total"'))
     expect(reads).toHaveLength(1)
     if (!onPostgres) {
       expect(planOf(server, reads[0]!)).toEqual([
@@ -192,10 +191,9 @@ it.each(['spaces', 'spaces/{id}'])(
   "GET /%s: of each space's chats is read by its key, without counting",
   async (path) => {
     const { spaces } = await call('ann', 'GET', 'spaces')
-    server.queries.length = 0
-    await call('ann', 'GET', path.replace('{id}', spaces[0].id))
-    expect(server.queries.filter((sql) => sql.includes('"Chat"'))).toEqual([])
-    const reads = server.queries.filter((sql) => sql.includes('"ChatCount"'))
+    const sent = await server.statementsOf(() => call('ann', 'GET', path.replace('{id}', spaces[0].id)))
+    expect(sent.filter((sql) => sql.includes('"Chat"'))).toEqual([])
+    const reads = sent.filter((sql) => sql.includes('"ChatCount"'))
     expect(reads).toHaveLength(1)
     if (!onPostgres) {
       const [read] = planOf(server, reads[0]!)
@@ -205,10 +203,9 @@ it.each(['spaces', 'spaces/{id}'])(
 )
 
 it.each(['chats', 'chats?limit=1'])('GET /%s counts messages without reading any', async (path) => {
-  server.queries.length = 0
-  await call('ann', 'GET', path)
-  expect(server.queries.some((sql) => sql.includes('"Session"'))).toBe(true)
-  expect(server.queries.filter((sql) => sql.includes('"Message"'))).toEqual([])
+  const sent = await server.statementsOf(() => call('ann', 'GET', path))
+  expect(sent.some((sql) => sql.includes('"Session"'))).toBe(true)
+  expect(sent.filter((sql) => sql.includes('"Message"'))).toEqual([])
 })
 
 describe('among 2,000 more rows', () => {
@@ -269,9 +266,8 @@ describe('among 2,000 more rows', () => {
   it.skipIf(onPostgres).each(['executions?count=true', 'chats?count=true'])(
     'GET /%s: rows are counted within an index, which reads only hidden ones',
     async (path) => {
-      server.queries.length = 0
-      await call('ann', 'GET', path)
-      const counts = server.queries.filter((sql) => sql.includes('AS "counts"'))
+      const sent = await server.statementsOf(() => call('ann', 'GET', path))
+      const counts = sent.filter((sql) => sql.includes('AS "counts"'))
       expect(counts.length).toBeGreaterThan(0)
       for (const sql of counts) {
         const read = planOf(server, sql).filter((step) => /^(SCAN|SEARCH) t\b/.test(step))
@@ -293,11 +289,12 @@ describe('among 2,000 more rows', () => {
     await db.mission.createMany({
       data: [0, 1, 2].map((n) => ({ ...mission, output: {}, id: `${status}-${n}`, status })),
     })
-    server.queries.length = 0
-    const { count } = await call('ann', 'GET', `missions?limit=1&status=${status}`)
-    expect(count).toBeGreaterThanOrEqual(3)
-    expect(server.queries.some((sql) => sql.includes('"Total"'))).toBe(status !== 'running')
-    const counts = server.queries.filter((sql) => /^SELECT count/i.test(sql))
+    const sent = await server.statementsOf(async () => {
+      const { count } = await call('ann', 'GET', `missions?limit=1&status=${status}`)
+      expect(count).toBeGreaterThanOrEqual(3)
+    })
+    expect(sent.some((sql) => sql.includes('"Total"'))).toBe(status !== 'running')
+    const counts = sent.filter((sql) => /^SELECT count/i.test(sql))
     expect(counts).toHaveLength(times)
     for (const sql of counts) {
       expect(planOf(server, sql)[0]).toMatch(
