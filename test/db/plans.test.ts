@@ -182,12 +182,19 @@ async function askForEverything(server: TestServer): Promise<Set<string>> {
 /** Counting scans the counted rows, but in one index only (db/counting.ts). */
 const isCount = (sql: string) => /^\s*SELECT (count\(\*\)|sum\("n"\))/.test(sql)
 
+/** Once a minute the server deletes former slugs of organizations, of which there are few. */
+const isOfFew = (sql: string) => sql.startsWith('DELETE FROM "FormerSlug" WHERE "endsAt" <')
+
+/** The statements of a server that may read no other rows. */
+const checkedOf = ({ queries }: Pick<TestServer, 'queries'>): Set<string> =>
+  new Set(queries.filter((sql) => /^\s*(SELECT|UPDATE|DELETE)/.test(sql) && !isCount(sql) && !isOfFew(sql)))
+
 test('no statement of a REST route scans rows that the caller did not ask for', async () => {
   await using server = await startServer()
   server.queries.length = 0
   const asked = await askForEverything(server)
   await server.service.stop()
-  const statements = new Set(server.queries.filter((sql) => /^\s*(SELECT|UPDATE|DELETE)/.test(sql) && !isCount(sql)))
+  const statements = checkedOf(server)
   expect(statements.size).toBeGreaterThan(100)
   for (const sql of statements) expect(walksOf(server, sql), sql).toEqual([])
   const left = Object.keys(procedures).filter((name) => !asked.has(name))
@@ -229,7 +236,7 @@ test('no chat completion with a picture that comes again scans other rows', asyn
     const sent = { model: body.id, messages }
     expect((await request(server, 'POST', '/openai/v1/chat/completions', { body: sent })).status).toBe(200)
   }
-  const statements = new Set(server.queries.filter((sql) => /^\s*(SELECT|UPDATE|DELETE)/.test(sql) && !isCount(sql)))
+  const statements = checkedOf(server)
   expect([...statements].join()).toContain('FROM "Media"')
   for (const sql of statements) expect(walksOf(server, sql), sql).toEqual([])
 })
