@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import { gzipSync } from 'node:zlib'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { connectMcp, type McpClient } from '../../src/mcps/client/client.ts'
 import {
   type Answer,
@@ -36,6 +36,9 @@ const connect = (url = hostile.url, toolTimeout = 60_000, secrets: string[] = []
  * Returns the outcome of listing its tools. Checks that no connection is left and that another server was not delayed.
  */
 async function list(answering: Answer, toolTimeout?: number): Promise<McpClient['tools'] | string> {
+  // A busy machine needs longer than the limit of a connection to read an answer that is too large.
+  const { timeout } = AbortSignal
+  using _ = vi.spyOn(AbortSignal, 'timeout').mockImplementation((ms) => timeout(ms === 20_000 ? 170_000 : ms))
   hostile.answer = answering
   hostile.sent = 0
   const outcome = connect(hostile.url, toolTimeout).then(
