@@ -104,7 +104,9 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
       where: { id: executionId },
       data: { status: 'failed', error: 'The key was refused' },
     })
-    const { page } = await visit(browser, owner, '/app/runs?status=failed', { viewport: { width: 360, height: 740 } })
+    const { page } = await visit(browser, owner, `/app/runs?status=failed&agentId=${agentId}`, {
+      viewport: { width: 360, height: 740 },
+    })
     const row = page.getByRole('row').filter({ hasText: 'The first' })
     const reason = row.getByText('The key was refused').filter({ visible: true })
     const measure = async () => {
@@ -125,17 +127,18 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
   })
 
   it('keep their filters in the URL, as the audit log does', async () => {
+    await request(server, 'POST', '/api/v1/skills', { body: { name: 'listed', description: 'd', prompt: 'p' } })
     const { page } = await visit(browser, owner, '/app/runs')
-    await page.getByLabel('Status').selectOption({ label: 'Failed' })
+    await page.getByLabel('Status').selectOption({ label: 'Cancelled' })
     await page.getByText('No run fits these filters').waitFor()
-    expect(new URL(page.url()).search).toBe('?status=failed')
+    expect(new URL(page.url()).search).toBe('?status=cancelled')
     await page.reload()
     await page.getByText('No run fits these filters').waitFor()
     await page.getByRole('button', { name: 'Clear the filters' }).click()
     await page.getByText('The first').first().waitFor()
     await page.goto('/app/settings/audit')
-    await page.getByLabel('Action').fill('agent.create')
-    await expect.poll(() => page.locator('main li code').allTextContents()).toEqual(['agent.create'])
+    await page.getByLabel('Action').fill('skill.create')
+    await expect.poll(() => page.locator('main li code').allTextContents()).toEqual(['skill.create'])
     // A field of a date has a value as soon as its year has a digit. The day is the same in the order of any language.
     await page.getByLabel('Until').focus()
     for (const key of '11112099') {
@@ -144,8 +147,8 @@ describe.skipIf(!hasBrowser)('the runs in the console', () => {
     }
     await expect.poll(() => new URL(page.url()).searchParams.get('until')).toBe('2099-11-11')
     await page.reload()
-    await expect.poll(() => page.locator('main li code').allTextContents()).toEqual(['agent.create'])
-    expect(await page.getByLabel('Action').inputValue()).toBe('agent.create')
+    await expect.poll(() => page.locator('main li code').allTextContents()).toEqual(['skill.create'])
+    expect(await page.getByLabel('Action').inputValue()).toBe('skill.create')
     await page.getByTitle('Show only events of this actor').click()
     await expect.poll(() => new URL(page.url()).searchParams.get('actorId')).toBeTruthy()
     const actor = page.getByLabel('By').locator('option:checked')
