@@ -63,13 +63,15 @@ export const query = <Name extends Path>(name: Name, input: Input<Name>) =>
   })
 
 /**
- * Reads a query now, also if its last answer is new. The pages that watch it show the answer. Watches it itself,
- * because a person who leaves these pages would end the read otherwise, and the last answer would pass for a new one.
+ * Reads a query now, also if its last answer is new. The pages that watch it show the answer. Replaces a read that began
+ * earlier, whose answer may be older than the change of another person, or never come. Watches the query itself, because
+ * a person who leaves these pages would end the read otherwise, and the last answer would pass for a new one.
  */
 export async function readNow<Name extends Path>(name: Name, input: Input<Name>): Promise<Output<Name>> {
-  const options = query(name, input)
-  const leave = new QueryObserver(queryClient, { ...options, enabled: false }).subscribe(() => {})
-  return queryClient.fetchQuery({ ...options, staleTime: 0 }).finally(leave)
+  const observer = new QueryObserver(queryClient, { ...query(name, input), enabled: false })
+  const leave = observer.subscribe(() => {})
+  const { data } = await observer.refetch({ throwOnError: true }).finally(leave)
+  return data as Output<Name>
 }
 
 /** Like {@link useQuery}, for a list in pages. */

@@ -481,6 +481,34 @@ describe.skipIf(!hasBrowser)('the pages of the console', () => {
     await leave(page)
   })
 
+  it('save a form again although the read after the first save gets no answer', async () => {
+    const { id } = (await request(server, 'POST', '/api/v1/spaces', { body: { name: 'Stuck' } })).body
+    const { page } = await visit(browser, owner, `/app/spaces/${id}?tab=instructions`)
+    const box = page.getByRole('textbox', { name: 'Instructions' })
+    const save = page.getByRole('button', { name: 'Save', exact: true })
+    const stuck = Promise.withResolvers<void>()
+    let isNext = false
+    await page.route('**/trpc/spaces.update', (route) => {
+      isNext = true
+      return route.continue()
+    })
+    await page.route(/\/trpc\/[^?]*spaces\.get/, (route) => {
+      if (!isNext) return route.continue()
+      isNext = false
+      stuck.resolve()
+    })
+    await box.fill('Be kind')
+    await save.click()
+    await stuck.promise
+    await box.fill('Be kind and brief')
+    await save.click()
+    await expect
+      .poll(async () => (await request(server, 'GET', `/api/v1/spaces/${id}`)).body.space.instructions)
+      .toBe('Be kind and brief')
+    await page.unrouteAll({ behavior: 'ignoreErrors' })
+    await leave(page)
+  })
+
   it('report the failure of a save whose form the person has left meanwhile', async () => {
     await request(server, 'POST', '/api/v1/tasks', { body: { title: 'Sum up' } })
     const { page } = await visit(browser, owner, '/app/tasks')
