@@ -104,7 +104,7 @@ describe.skipIf(!hasBrowser)('changes of the console', () => {
     await asked
     page.once('dialog', (question) => void question.accept())
     await page.getByRole('link', { name: 'Tasks', exact: true }).click()
-    await page.waitForURL('**/app/tasks')
+    await page.getByRole('heading', { name: 'Tasks', level: 1 }).waitFor()
     await release()
     await page.getByText('Not saved. Another person or an agent has changed this').waitFor()
     expect((await api('GET', `spaces/${id}`)).space.instructions).toBe('Theirs')

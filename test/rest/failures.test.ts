@@ -72,8 +72,8 @@ describe('a run that fails', () => {
   it.each(onEachApi(causes))('%s: gives a 500 with the reason if the model gives %s', async (...row) => {
     const [api, what, reply, error, output] = row
     const before = model.requests.length
-    // A stream that ends before its first token is asked for once more.
-    const attempts = what === 'no answer' ? 2 : 1
+    // A stream that ends before its first token, or with an error of an unknown kind, is asked for once more.
+    const attempts = what === 'no answer' || what === 'another protocol' ? 2 : 1
     model.script(...Array(attempts).fill(reply))
     const { settings } = server.service.deps
     const { MODEL_IDLE_TIMEOUT, EXECUTION_TIMEOUT } = settings
