@@ -3,6 +3,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { Prisma, type PrismaClient } from '../../prisma/generated/sqlite/client.ts'
 import { POSTGRESQL } from '../../src/db/fast-path/index.ts'
 import { tablesOf } from '../../src/db/fast-path/schema.ts'
+import { isUniqueViolation } from '../../src/lib/database-errors.ts'
 import { withByteBudget } from '../../src/lib/page.ts'
 import { onPostgres, times } from '../support/postgres-shared.ts'
 import { use } from '../support/use.ts'
@@ -192,6 +193,19 @@ describe('a call that concerns one table', () => {
     const stored = (client: PrismaClient, id: string) => client.usageDay.findFirst({ where: { date: id } })
     expect((await stored(db, 'long'))?.inputTokens).toBe(2n ** 53n + 1n)
     expect((await stored(prisma, 'short'))?.inputTokens).toBe(2n ** 53n + 1n)
+  })
+
+  it('creates all rows or none outside a transaction', async () => {
+    const create = (ids: unknown[]) => db.media.createMany({ data: ids.map((id) => ({ ...media(0), id })) as never })
+    const stored = () => prisma.media.count({ where: { id: { startsWith: 'whole' } } })
+    const doubled = await create(['whole 1', 'whole 2', 'whole 1']).catch((error: unknown) => error)
+    expect(isUniqueViolation(doubled)).toBe(true)
+    expect(await stored()).toBe(0)
+    await expect(create(['whole 1', null])).rejects.toThrow()
+    expect(await stored()).toBe(0)
+    expect(await create(['whole 1', 'whole 2'])).toEqual({ count: 2 })
+    expect(await stored()).toBe(2)
+    await prisma.media.deleteMany({ where: { id: { startsWith: 'whole' } } })
   })
 
   it('returns the rows that it changed', async () => {
